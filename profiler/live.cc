@@ -14,6 +14,7 @@
 #include <filesystem>
 
 #include "base/fd.h"
+#include "base/printable.h"
 
 namespace vedette {
 namespace {
@@ -61,11 +62,8 @@ void copy(std::string_view text, char (&into)[Size]) noexcept {
 }
 
 template <std::size_t Size>
-std::string printable(const char (&from)[Size]) {
-  std::string text(from, ::strnlen(from, Size));
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
-  return text;
+std::string text_in(const char (&from)[Size]) {
+  return printable({from, ::strnlen(from, Size)});
 }
 
 }  // namespace
@@ -117,7 +115,7 @@ Result<LiveReading> read_live(std::int64_t pid, const std::string& directory) {
   if (page.version != live_version)
     return Error{Cause::unsupported, path + " has version " + std::to_string(page.version) +
                                          ", and this program reads version " + std::to_string(live_version)};
-  LiveReading reading{.pid = pid, .program = printable(page.program), .policy = printable(page.policy)};
+  LiveReading reading{.pid = pid, .program = text_in(page.program), .policy = text_in(page.policy)};
   for (std::size_t i = 0; i < counters; ++i) reading.values[i] = page.values[i].load(std::memory_order_relaxed);
   return reading;
 }

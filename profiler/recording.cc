@@ -145,6 +145,7 @@ Result<Database> open_recording(const std::string& path) {
                                          " to " + std::to_string(recording_schema) + "; use the vedette that wrote it" +
                                          (schema < recording_schema ? ", or record anew" : ", or a newer one")};
   }
+  if (auto foreign = unlike_the_schema(*database, path)) return *std::move(foreign);
   database->run(newest_views_sql(schema).c_str());
   return database;
 }
@@ -172,7 +173,6 @@ Origin origin_of(Database& recording) {
 Result<Recording> Recording::open(const std::string& path) {
   auto database = open_recording(path);
   if (!database) return database.error();
-  if (auto foreign = unlike_the_schema(*database, path)) return *std::move(foreign);
   return Recording(std::move(*database));
 }
 

@@ -4,17 +4,34 @@
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace vedette {
 
 namespace {
 constexpr int longest_text = 16 << 20;  // bytes of one value of a foreign file: names and reasons are sentences
+
+// A recording has a log and never a rollback journal. SQLite does what a journal beside a file says before anything is
+// read. With a super-journal's name in it that removes any file (sqlite.org/fileformat).
+std::optional<Error> has_journal(const std::string& path) {
+  std::error_code unknown;
+  const auto behind_links = std::filesystem::weakly_canonical(path, unknown);
+  const std::string journal = (unknown ? path : behind_links.string()) + "-journal";
+  if (!std::filesystem::exists(std::filesystem::symlink_status(journal, unknown))) return std::nullopt;
+  return Error{Cause::malformed_input, path +
+                                           " has a journal beside it, which no recording of vedette has, and which "
+                                           "can change other files; remove " +
+                                           journal};
 }
+}  // namespace
 
 void Database::Close::operator()(sqlite3* handle) const noexcept { sqlite3_close_v2(handle); }
 void Statement::Finalize::operator()(sqlite3_stmt* handle) const noexcept { sqlite3_finalize(handle); }
 
 Result<Database> Database::open(const std::string& path, Mode mode) {
+  if (mode == Mode::read) {
+    if (auto refused = has_journal(path)) return *std::move(refused);
+  }
   sqlite3* handle = nullptr;
   // A recording whose writer was killed has its last steps in the -wal file beside it, which reading merges: so not
   // READONLY.

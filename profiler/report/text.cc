@@ -1,5 +1,5 @@
-// A report for the terminal: the same headline and tables as the page. Names may hold anything, so control characters
-// never leave here.
+// A report for the terminal: the same headline and tables as the page. Names may hold anything: each is `printable`
+// (base/printable.h), so that none forges a line, and the whole once more.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "base/printable.h"
 #include "profiler/report/report.h"
 #include "profiler/report/words.h"
 
@@ -16,16 +17,6 @@ namespace vedette::report {
 namespace {
 
 constexpr std::size_t most_tensors = 40, name_width = 36;
-
-std::string printable(std::string_view text, std::size_t width) {
-  std::string clean;
-  for (const char c : text.substr(0, width)) {
-    const auto byte = static_cast<unsigned char>(c);
-    clean += byte < 0x20 || byte == 0x7f || (byte >= 0x80 && byte < 0xa0) ? '?' : c;
-  }
-  if (text.size() > width) clean.replace(width - 3, 3, "...");
-  return clean;
-}
 
 std::string times(const std::optional<double>& ratio) { return ratio ? fmt::format("{:.3f} x", *ratio) : "-"; }
 
@@ -164,8 +155,8 @@ void differences(Lines& out, const Report& run, const Report& other) {
                                                                 : "",
                                            readable(Nanoseconds{std::abs(d.change.value)}));
     out.text += fmt::format("{:<36} {:<10}{:>11}{:>11}{:>11}{:>11}{:>12}  {:>{}}|{:<{}}\n",
-                            d.name.empty() ? "(ops without a layer)" : printable(d.name, name_width), d.phase,
-                            readable(d.here.time), readable(d.there.time), readable(d.here.stall),
+                            d.name.empty() ? "(ops without a layer)" : printable(d.name, name_width),
+                            printable(d.phase), readable(d.here.time), readable(d.there.time), readable(d.here.stall),
                             readable(d.there.stall), change, slower ? "" : bar, half_bar, slower ? bar : "", half_bar);
   }
   if (rows.size() > most_layers)
@@ -186,7 +177,7 @@ void layers(Lines& out, const Report& report) {
                           "written", "moved in", "moved out", "stall", "faults");
   for (const LayerRow& l : report.layers) {
     out.text += fmt::format("{:<36} {:<10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>8}\n",
-                            l.layer < 0 ? "(ops without a layer)" : printable(l.name, name_width), l.phase,
+                            l.layer < 0 ? "(ops without a layer)" : printable(l.name, name_width), printable(l.phase),
                             readable(l.time), readable(l.read), readable(l.written), readable(l.moved_in),
                             readable(l.moved_out), readable(l.stall), l.faults);
   }
@@ -203,9 +194,10 @@ void tensors(Lines& out, const Report& report) {
   for (std::size_t i = 0; i < largest.size() && i < most_tensors; ++i) {
     const TensorRow& t = *largest[i];
     const std::string life = t.persistent ? "all" : t.life ? fmt::format("{}-{}", t.life->begin, t.life->end - 1) : "-";
-    out.text += fmt::format("{:<36} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n",
-                            printable(t.name, name_width), t.role, readable(t.bytes), life, t.reads, t.writes,
-                            name_of(t.warmth), t.tier.empty() ? "-" : printable(t.tier, 7), t.fetches, t.evictions);
+    out.text +=
+        fmt::format("{:<36} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n", printable(t.name, name_width),
+                    printable(t.role), readable(t.bytes), life, t.reads, t.writes, name_of(t.warmth),
+                    t.tier.empty() ? "-" : printable(t.tier, 7), t.fetches, t.evictions);
   }
   if (largest.size() > most_tensors)
     out.text += fmt::format("and {} more (--json has all)\n", largest.size() - most_tensors);
@@ -280,7 +272,7 @@ void followed(Lines& out, const Report& r) {
       fmt::format("{:<12}{:>8}{:>14}{:>14}{:>14}{:>8}\n", "", "steps", "a step", "of it stalls", "moved", "faults");
   for (const Followed& f : r.followed) {
     const auto steps = static_cast<std::int64_t>(f.steps);
-    out.text += fmt::format("{:<12}{:>8}{:>14}{:>14}{:>14}{:>8}\n", f.phase, f.steps,
+    out.text += fmt::format("{:<12}{:>8}{:>14}{:>14}{:>14}{:>8}\n", printable(f.phase), f.steps,
                             readable(Nanoseconds{f.time.value / steps}), readable(Nanoseconds{f.stall.value / steps}),
                             readable(Bytes{f.moved.value / f.steps}), f.faults);
   }
@@ -309,7 +301,7 @@ std::string format_text(const Report& report, const Report* other) {
     if (r == nullptr) continue;
     if (other != nullptr)
       out.text += std::string(r == &report ? "\n== this run: " : "\n== the other: ") + printable(r->path, 200) + "\n";
-    for (const std::string& remark : r->remarks) out.text += "\nNote: " + remark + "\n";
+    for (const std::string& remark : r->remarks) out.text += "\nNote: " + printable(remark) + "\n";
     waterfall(out, *r);
     advice(out, *r);
     layers(out, *r);
@@ -321,7 +313,7 @@ std::string format_text(const Report& report, const Report* other) {
     followed(out, *r);
     overhead(out, *r);
   }
-  return out.text;
+  return printable_lines(out.text);
 }
 
 }  // namespace vedette::report

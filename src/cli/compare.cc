@@ -12,6 +12,7 @@
 
 #include "cli/lab.h"
 #include "cli/output_file.h"
+#include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "profiler/origin.h"
@@ -63,34 +64,34 @@ Json json_of(const Row& row) {
 }
 
 void print_heading(const Row& row) {
-  fmt::print("\n{}: fast memory {} ({:.1f} % of peak), ideal {:.1f} ms, no plan above {:.1f} % of it\n", row.trace,
-             readable(row.fast), 100 * row.fraction, static_cast<double>(row.ideal.value) / 1e6,
-             row.lower_bound.value == 0
-                 ? 100.0
-                 : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value));
-  fmt::print("  {:<16} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11} {:>10}\n", "policy", "% ideal", "stall ms", "again ms",
-             "in", "out", "peak", "plan ms");
+  print("\n{}: fast memory {} ({:.1f} % of peak), ideal {:.1f} ms, no plan above {:.1f} % of it\n", row.trace,
+        readable(row.fast), 100 * row.fraction, static_cast<double>(row.ideal.value) / 1e6,
+        row.lower_bound.value == 0
+            ? 100.0
+            : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value));
+  print("  {:<16} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11} {:>10}\n", "policy", "% ideal", "stall ms", "again ms", "in",
+        "out", "peak", "plan ms");
 }
 
 void print_row(const Row& row, const PolicyEntry& entry) {
   if (!row.replayed) {
-    fmt::print("  {:<16} {}\n", marked(entry, row), row.error);
+    print("  {:<16} {}\n", marked(entry, row), row.error);
     return;
   }
   const Replayed& got = *row.replayed;
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
-  fmt::print("  {:<16} {:>8.2f} {:>11.1f} {:>11.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry, row),
-             row.percent_of_ideal(), ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in),
-             readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
+  print("  {:<16} {:>8.2f} {:>11.1f} {:>11.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry, row),
+        row.percent_of_ideal(), ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in),
+        readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
 }
 
 void print_marks(const std::vector<Row>& rows, const std::vector<PolicyEntry>& entries) {
   const bool partial =
       std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); });
   const bool paged = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.paged(); });
-  if (partial || paged) fmt::print("\n");
-  if (partial) fmt::print("* {} (vedette plan --list says what)\n", what_partial_means);
-  if (paged) fmt::print("~ {}\n", what_paged_means);
+  if (partial || paged) print("\n");
+  if (partial) print("* {} (vedette plan --list says what)\n", what_partial_means);
+  if (paged) print("~ {}\n", what_paged_means);
 }
 
 struct Cell {  // a size of one trace, its rows in the order of the policies
@@ -203,7 +204,7 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
   if (options.json) {
     Json all = Json::array();
     for (const Row& row : rows) all.push_back(json_of(row));
-    fmt::print("{}\n", all.dump(1, ' ', false, Json::error_handler_t::replace));
+    print_data(all.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   } else {
     print_marks(rows, entries);
   }

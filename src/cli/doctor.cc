@@ -17,6 +17,7 @@
 #include "cli/diagnosis.h"
 #include "cli/disk_speed.h"
 #include "cli/output_file.h"
+#include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/remap_time.h"
 #include "cli/verbs.h"
@@ -40,45 +41,45 @@ void print_wrapped(std::size_t indent, const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
     if (column > indent && column + (end - at) > width) {
-      fmt::print("\n{:{}}", "", indent);
+      print("\n{:{}}", "", indent);
       column = indent;
     } else if (column > indent) {
-      fmt::print(" ");
+      print(" ");
       ++column;
     }
-    fmt::print("{}", text.substr(at, end - at));
+    print("{}", text.substr(at, end - at));
     column += end - at;
     at = end + 1;
   }
-  fmt::print("\n");
+  print("\n");
 }
 
 void print_text(const Diagnosis& diagnosis, const std::vector<Line>& lines) {
   constexpr const char* marks[] = {"ok", "part", "no", ""};
-  fmt::print("What this machine can do\n\n");
+  print("What this machine can do\n\n");
   for (const Line& line : lines) {
-    fmt::print("{:>5}  {:<17}", marks[static_cast<std::size_t>(line.mark)], line.subject);
+    print("{:>5}  {:<17}", marks[static_cast<std::size_t>(line.mark)], line.subject);
     print_wrapped(24, line.finding);
   }
   const auto said = [](const Result<std::string>& use) { return use ? *use : "none: " + use.error().message; };
-  fmt::print("\nWhat vedette uses here\n\n");
+  print("\nWhat vedette uses here\n\n");
   for (const auto& [subject, use] :
        {std::pair{"memory", &diagnosis.uses.memory}, std::pair{"tracking", &diagnosis.uses.tracking},
         std::pair{"transfers", &diagnosis.uses.io}}) {
-    fmt::print("{:>5}  {:<17}", *use ? "ok" : "no", subject);
+    print("{:>5}  {:<17}", *use ? "ok" : "no", subject);
     print_wrapped(24, said(*use));
   }
   const bool complete = std::all_of(lines.begin(), lines.end(), [](const Line& line) { return line.unlocks.empty(); });
   if (complete) {
-    fmt::print("\nNothing is missing.\n");
+    print("\nNothing is missing.\n");
     return;
   }
-  fmt::print("\nWhat is missing\n");
+  print("\nWhat is missing\n");
   for (const Line& line : lines) {
     if (line.unlocks.empty()) continue;
-    fmt::print("\n       {}\n         unlocks       ", not_indented(line.subject));
+    print("\n       {}\n         unlocks       ", not_indented(line.subject));
     print_wrapped(23, line.unlocks);
-    fmt::print("         how to get it ");
+    print("         how to get it ");
     print_wrapped(23, line.remedy);
   }
 }
@@ -182,7 +183,7 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
     json["missing"].push_back(
         {{"subject", not_indented(line.subject)}, {"unlocks", line.unlocks}, {"how", line.remedy}});
   }
-  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  print_data(json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void write_machine(const Diagnosis& diagnosis, OutputFile& file, Bytes chunk) {

@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
-#include <iostream>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -76,7 +75,7 @@ void run(Options options) {
   if (!to_terminal) return write_file(options, options.to, options.output);
   if ((options.format == "memory-viz" || options.format == "oracle-general") && ::isatty(STDOUT_FILENO))
     throw Failure({Cause::unsupported, options.format + " is no text for a terminal; name a file with -o"});
-  export_recording(options.path, options.format, options.to, std::cout).value();
+  write_file(options, options.to, "/dev/stdout");
 }
 
 std::optional<std::uint64_t> size_of(std::string words) {

@@ -36,6 +36,8 @@ inline std::string html_escaped(const std::string& words) {
       safe += "&amp;";
     else if (c == '"')
       safe += "&quot;";
+    else if (c == '\'')
+      safe += "&#39;";
     else
       safe += c;
   }

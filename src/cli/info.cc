@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/readable.h"
+#include "cli/print.h"
 #include "cli/verbs.h"
 #include "profiler/recording.h"
 
@@ -25,13 +26,6 @@ struct InfoOptions {
 
 std::string milliseconds(Nanoseconds time) { return fmt::format("{:.1f} ms", static_cast<double>(time.value) / 1e6); }
 
-// Text of a recording for a terminal: without the characters that would steer it.
-std::string shown(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return text;
-}
-
 void print_origin(const Headline& h, const std::string& path) {
   std::error_code ignored;
   std::uint64_t size = 0;
@@ -39,62 +33,57 @@ void print_origin(const Headline& h, const std::string& path) {
     const auto part = std::filesystem::file_size(path + suffix, ignored);
     if (!ignored) size += part;
   }
-  fmt::print("recording      {}, schema {}{}\n", readable({size}), h.origin.schema,
-             h.complete ? "" : "; not closed: the run lives, or it was killed (all until its last flush is here)");
+  print("recording      {}, schema {}{}\n", readable({size}), h.origin.schema,
+        h.complete ? "" : "; not closed: the run lives, or it was killed (all until its last flush is here)");
   const Origin& from = h.origin;
-  if (!from.imported.empty()) fmt::print("imported from  {}\n", shown(from.imported));
-  if (!from.started.empty())
-    fmt::print("started        {} on {}, {}\n", shown(from.started), shown(from.cpu), shown(from.kernel));
-  if (!from.command.empty()) fmt::print("command        {}\n", shown(from.command));
+  if (!from.imported.empty()) print("imported from  {}\n", from.imported);
+  if (!from.started.empty()) print("started        {} on {}, {}\n", from.started, from.cpu, from.kernel);
+  if (!from.command.empty()) print("command        {}\n", from.command);
   if (!from.vedette.empty())
-    fmt::print("made with      vedette {}{}{}\n", shown(from.vedette),
-               from.commit.empty() ? "" : " (" + shown(from.commit) + ")",
-               from.libtorch.empty() ? "" : ", libtorch " + shown(from.libtorch));
+    print("made with      vedette {}{}{}\n", from.vedette, from.commit.empty() ? "" : " (" + from.commit + ")",
+          from.libtorch.empty() ? "" : ", libtorch " + from.libtorch);
 }
 
 void print_headline(const Headline& h) {
-  fmt::print("program        {}\npolicy         {}\n", h.program.empty() ? "(not named)" : shown(h.program),
-             h.policy.empty() ? "-" : shown(h.policy));
+  print("program        {}\npolicy         {}\n", h.program.empty() ? "(not named)" : h.program,
+        h.policy.empty() ? "-" : h.policy);
   for (std::size_t i = 0; i < h.tiers.size(); ++i) {
     const bool endless = h.tiers[i].capacity.value >= std::uint64_t{1} << 59;
-    fmt::print("tier {}         {}, {}{}\n", i, shown(h.tiers[i].name),
-               endless ? "no limit" : readable(h.tiers[i].capacity),
-               h.tiers[i].addressable ? "" : ", reached by copying");
+    print("tier {}         {}, {}{}\n", i, h.tiers[i].name, endless ? "no limit" : readable(h.tiers[i].capacity),
+          h.tiers[i].addressable ? "" : ", reached by copying");
   }
   if (h.budget.value == 0 && h.chunk.value == 0)
-    fmt::print("budget         -\n");  // of an imported trace none is known
+    print("budget         -\n");  // of an imported trace none is known
   else
-    fmt::print("budget         {} in chunks of {}\n", readable(h.budget), readable(h.chunk));
-  fmt::print("steps          {} ({} warm-up, {} profiling, {} planned), median {}\n", h.steps, h.by_phase.warm_up,
-             h.by_phase.profiling, h.by_phase.planned, milliseconds(h.median_step));
-  fmt::print("peak           {}, resident at most {}\n", readable(h.peak), readable(h.resident_max));
-  fmt::print("moved          {} in, {} out, {} dropped unwritten, {} moves\n", readable(h.bytes_in),
-             readable(h.bytes_out), readable(h.bytes_dropped), h.moves);
+    print("budget         {} in chunks of {}\n", readable(h.budget), readable(h.chunk));
+  print("steps          {} ({} warm-up, {} profiling, {} planned), median {}\n", h.steps, h.by_phase.warm_up,
+        h.by_phase.profiling, h.by_phase.planned, milliseconds(h.median_step));
+  print("peak           {}, resident at most {}\n", readable(h.peak), readable(h.resident_max));
+  print("moved          {} in, {} out, {} dropped unwritten, {} moves\n", readable(h.bytes_in), readable(h.bytes_out),
+        readable(h.bytes_dropped), h.moves);
   if (h.tiers.size() > 2)
-    fmt::print("               of it {} in and {} out with {}; {} between the slow tiers\n", readable(h.far.in),
-               readable(h.far.out), shown(h.tiers.back().name), readable(h.far.between));
+    print("               of it {} in and {} out with {}; {} between the slow tiers\n", readable(h.far.in),
+          readable(h.far.out), h.tiers.back().name, readable(h.far.between));
   if (const GpuTableCounters& tables = h.origin.tables; tables.bytes() > 0)
-    fmt::print("tables         {}, {} of it in GPU memory; {} rows looked up there, {} in the host's\n",
-               readable({tables.bytes()}), readable({tables.device_bytes}), tables.rows_on_device, tables.rows_on_host);
-  fmt::print("stalls         {}, {} together\nfaults         {}\n", h.stall_count, milliseconds(h.stall_time),
-             h.faults);
-  fmt::print("profiles       {}\nplans          {}\n", h.profiles, h.plans);
-  for (const std::string& reason : h.reasons) fmt::print("               {}\n", shown(reason));
-  if (h.dropped_events > 0) fmt::print("not recorded   {} events (the recorder's ring was full)\n", h.dropped_events);
+    print("tables         {}, {} of it in GPU memory; {} rows looked up there, {} in the host's\n",
+          readable({tables.bytes()}), readable({tables.device_bytes}), tables.rows_on_device, tables.rows_on_host);
+  print("stalls         {}, {} together\nfaults         {}\n", h.stall_count, milliseconds(h.stall_time), h.faults);
+  print("profiles       {}\nplans          {}\n", h.profiles, h.plans);
+  for (const std::string& reason : h.reasons) print("               {}\n", reason);
+  if (h.dropped_events > 0) print("not recorded   {} events (the recorder's ring was full)\n", h.dropped_events);
 }
 
 void print_profile(Recording& recording, const ProfileInfo& profile, std::size_t limit) {
-  fmt::print("\nprofile {} (step {}, bucket {}): layers by pages of {} bytes{}\n", profile.profile, profile.step,
-             profile.bucket, profile.page_bytes.value,
-             profile.tracked ? "" : " (pages were not tracked: whole operands)");
-  fmt::print("{:>10} {:>10} {:>10} {:>8}  layer\n", "pages", "written", "touches", "hottest");
+  print("\nprofile {} (step {}, bucket {}): layers by pages of {} bytes{}\n", profile.profile, profile.step,
+        profile.bucket, profile.page_bytes.value, profile.tracked ? "" : " (pages were not tracked: whole operands)");
+  print("{:>10} {:>10} {:>10} {:>8}  layer\n", "pages", "written", "touches", "hottest");
   const auto layers = recording.layers_by_pages(profile).value();
   for (std::size_t i = 0; i < layers.size() && i < limit; ++i) {
     const LayerTouches& layer = layers[i];
-    fmt::print("{:>10} {:>10} {:>10} {:>8}  {}\n", layer.pages, layer.written_pages, layer.touches, layer.hottest,
-               layer.phase.empty() ? "(ops without a layer)" : shown(layer.name) + ", " + shown(layer.phase));
+    print("{:>10} {:>10} {:>10} {:>8}  {}\n", layer.pages, layer.written_pages, layer.touches, layer.hottest,
+          layer.phase.empty() ? "(ops without a layer)" : layer.name + ", " + layer.phase);
   }
-  if (layers.size() > limit) fmt::print("{:>10} more layers\n", layers.size() - limit);
+  if (layers.size() > limit) print("{:>10} more layers\n", layers.size() - limit);
 }
 
 void print_info(const InfoOptions& options) {
@@ -103,8 +92,8 @@ void print_info(const InfoOptions& options) {
   print_origin(headline, options.path);
   print_headline(headline);
   if (const EnergyTotal energy = recording.energy().value(); energy.steps > 0)
-    fmt::print("energy         {:.1f} J of {} in {} steps\n", static_cast<double>(energy.millijoules) / 1e3,
-               shown(energy.device), energy.steps);
+    print("energy         {:.1f} J of {} in {} steps\n", static_cast<double>(energy.millijoules) / 1e3, energy.device,
+          energy.steps);
   for (const ProfileInfo& profile : recording.profiles().value()) print_profile(recording, profile, options.layers);
 }
 

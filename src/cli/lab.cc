@@ -183,10 +183,6 @@ std::vector<PolicyEntry> policies_named(const std::string& names) {
   return found;
 }
 
-std::unique_ptr<Policy> policy_called(std::string_view name, std::uint64_t seed) {
-  return names_a_library(name) ? own_policy(std::string(name)).make(seed) : make_policy(name, seed);
-}
-
 void require_room(const Trace& trace, const Machine& machine) {
   const Bytes need = largest_op_bytes(trace), room = machine.tiers[0].capacity;
   if (need <= room) return;

@@ -55,10 +55,8 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
                const ReplayOptions& options);
 
 // "all", names, and files of policies of one's own (cli/own_policy.h), separated by commas. Throws Failure at an
-// unknown name.
+// unknown name. For words of the command line alone: it runs the files' code.
 std::vector<PolicyEntry> policies_named(const std::string& names);
-// Of the list, or of a file; null: no policy is called that. Throws Failure where a file has none.
-std::unique_ptr<Policy> policy_called(std::string_view name, std::uint64_t seed);
 
 // As tables show it: with a star where its rows are partial, or the word that it is a bound; a row that a driver paged
 // (Replayed::paged) has a tilde.

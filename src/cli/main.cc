@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/nearest.h"
+#include "cli/print.h"
 #include "cli/verbs.h"
 
 namespace {
@@ -56,7 +57,7 @@ int misunderstood(const CLI::App& app, const CLI::ParseError& error, int argc, c
                                : extra ? too_much(*chosen.front())
                                               : error.what();
   const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
-  std::fprintf(stderr, "vedette%s: %s (vedette%s --help says more)\n", verb.c_str(), sentence.c_str(), verb.c_str());
+  vedette::cli::print_to(stderr, "vedette{}: {} (vedette{} --help says more)\n", verb, sentence, verb);
   return 2;
 }
 
@@ -119,7 +120,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return misunderstood(app, error, argc, argv);
   } catch (const std::exception& failure) {
-    std::fprintf(stderr, "vedette: %s\n", failure.what());
+    vedette::cli::print_to(stderr, "vedette: {}\n", failure.what());
     return 1;
   }
   return 0;

@@ -1,5 +1,6 @@
 #include "cli/output_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <iostream>
 #include <utility>
 
+#include "base/fd.h"
 #include "vedette/result.h"
 
 namespace vedette::cli {
@@ -57,12 +59,16 @@ OutputFile::OutputFile(std::string name, const std::vector<std::string>& inputs)
   if (fs::is_directory(name_, unknown)) fail("it is a directory");
   if (name_ == "/dev/stdout") {  // one place in the file with what is printed
     out_ = &std::cout;
+    mind_terminal(STDOUT_FILENO);
     return;
   }
   const fs::file_status there = fs::status(name_, unknown);
   if (names_a_descriptor(name_) || (fs::exists(there) && !fs::is_regular_file(there))) {
     file_.open(name_, std::ios::binary | std::ios::app);
     if (!file_) fail(std::strerror(errno));
+    if (!fs::is_character_file(there)) return;
+    const Fd again(::open(name_.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC));
+    mind_terminal(again.get());
     return;
   }
   target_ = behind_links(name_);
@@ -71,6 +77,10 @@ OutputFile::OutputFile(std::string name, const std::vector<std::string>& inputs)
   open();
   file_.close();  // an interrupted verb leaves nothing, unless it was writing
   ::unlink(unfinished_.c_str());
+}
+
+void OutputFile::mind_terminal(int descriptor) {
+  if (::isatty(descriptor) != 0) out_ = &terminal_.emplace(*out_);
 }
 
 OutputFile::~OutputFile() {

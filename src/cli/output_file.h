@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/print.h"
+
 namespace vedette::cli {
 
 // Throws Failure where `output` is one of `inputs`, also by another name or a link. Inputs that are no files, such as
@@ -30,10 +32,12 @@ class OutputFile {
 
  private:
   void open();
+  void mind_terminal(int descriptor);
   [[noreturn]] void fail(const std::string& why) const;
 
   std::string name_, target_, unfinished_;  // unfinished_: empty where it is written straight
   std::ofstream file_;
+  std::optional<TerminalStream> terminal_;  // over file_, or standard output, where that is a terminal
   std::ostream* out_ = &file_;
 };
 

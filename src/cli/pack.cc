@@ -17,6 +17,7 @@
 #include "base/readable.h"
 #include "cli/lab.h"
 #include "cli/output_file.h"
+#include "cli/print.h"
 #include "cli/verbs.h"
 #include "pack/csv.h"
 #include "pack/from_trace.h"
@@ -100,15 +101,15 @@ void print_pack(const PackOptions& options) {
                                      {"cpu_ns", measured.cpu_ns},   {"bound", layout.bound.value},
                                      {"how", layout.how},           {"pool_peak", pool},
                                      {"pool_ratio", ratio(pool)},   {"fault", fault.value_or("")}};
-    fmt::print("{}\n", row.dump(2));
+    print_data(row.dump(2) + "\n");
   } else {
-    fmt::print("buffers    {}\nlive_max   {}\npeak       {}\nratio      {:.5f}\n", problem.buffers.size(), live,
-               layout.peak.value, ratio(layout.peak.value));
-    fmt::print("bound      {}{}\nfound by   {}\ntime       {:.2f} ms ({:.2f} ms of CPU)\n", layout.bound.value,
-               layout.peak <= layout.bound ? " (reached: no plan is lower)" : "", layout.how,
-               static_cast<double>(measured.ns) / 1e6, static_cast<double>(measured.cpu_ns) / 1e6);
-    fmt::print("valid      {}\nonline     {} ({:.5f}), a best-fit pool\n", fault ? "no: " + *fault : "yes", pool,
-               ratio(pool));
+    print("buffers    {}\nlive_max   {}\npeak       {}\nratio      {:.5f}\n", problem.buffers.size(), live,
+          layout.peak.value, ratio(layout.peak.value));
+    print("bound      {}{}\nfound by   {}\ntime       {:.2f} ms ({:.2f} ms of CPU)\n", layout.bound.value,
+          layout.peak <= layout.bound ? " (reached: no plan is lower)" : "", layout.how,
+          static_cast<double>(measured.ns) / 1e6, static_cast<double>(measured.cpu_ns) / 1e6);
+    print("valid      {}\nonline     {} ({:.5f}), a best-fit pool\n", fault ? "no: " + *fault : "yes", pool,
+          ratio(pool));
   }
   if (!options.capacity || layout.peak.value <= *options.capacity) return;
   throw Failure(

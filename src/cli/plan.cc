@@ -13,6 +13,7 @@
 #include "cli/lab.h"
 #include "cli/output_file.h"
 #include "cli/plan_file.h"
+#include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "vedette/bound.h"
@@ -63,8 +64,8 @@ Plan plan_of(const PlanOptions& options, const Subject& subject) {
 
 void list_policies() {
   for (const PolicyEntry& entry : policies()) {
-    fmt::print("{:<14} {}: {}{}\n", entry.name, entry.paper, entry.summary, entry.bound ? " (a bound, no system)" : "");
-    if (!entry.partial.empty()) fmt::print("{:<14} partial: a trace does not say {}\n", "", entry.partial);
+    print("{:<14} {}: {}{}\n", entry.name, entry.paper, entry.summary, entry.bound ? " (a bound, no system)" : "");
+    if (!entry.partial.empty()) print("{:<14} partial: a trace does not say {}\n", "", entry.partial);
   }
 }
 
@@ -83,12 +84,12 @@ Replayed settle(const PlanOptions& options, const Subject& subject, OutputFile& 
 }
 
 void print_settled(const Replayed& got) {
-  fmt::print("settled: {} moves, {:.3f} ms a step, {:.2f} % of ideal\n", got.plan->moves.size(),
-             static_cast<double>(got.measured.time.value) / 1e6,
-             100.0 * static_cast<double>(got.ideal.value) /
-                 static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+  print("settled: {} moves, {:.3f} ms a step, {:.2f} % of ideal\n", got.plan->moves.size(),
+        static_cast<double>(got.measured.time.value) / 1e6,
+        100.0 * static_cast<double>(got.ideal.value) /
+            static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
   if (got.reacted > 0)
-    fmt::print("  {} moves of that step were asked for when something happened, and no plan holds them\n", got.reacted);
+    print("  {} moves of that step were asked for when something happened, and no plan holds them\n", got.reacted);
 }
 
 void make_plan(const PlanOptions& options) {
@@ -102,7 +103,7 @@ void make_plan(const PlanOptions& options) {
   const Plan plan = plan_of(options, subject);
   if (!options.explain.empty()) {
     for (const std::string& sentence : explain(subject.trace, subject.machine, plan, options.explain))
-      fmt::print("{}\n", sentence);
+      print("{}\n", sentence);
     return;
   }
   if (output) {
@@ -117,9 +118,9 @@ void make_plan(const PlanOptions& options) {
                                         : subject.trace.tensors[move.extent.tensor.value].bytes;
     if (move.verb == Verb::fetch) moved += size;
   }
-  fmt::print("{} on {}: {} moves, {} fetched a step, {} recomputations, {} operands in place\n", options.policy,
-             subject.trace.name, plan.moves.size(), readable(moved), plan.recomputations.size(), plan.in_place.size());
-  for (const std::string& reason : plan.reasons) fmt::print("  {}\n", reason);
+  print("{} on {}: {} moves, {} fetched a step, {} recomputations, {} operands in place\n", options.policy,
+        subject.trace.name, plan.moves.size(), readable(moved), plan.recomputations.size(), plan.in_place.size());
+  for (const std::string& reason : plan.reasons) print("  {}\n", reason);
   if (settled) print_settled(*settled);
 }
 
@@ -163,8 +164,7 @@ void print_steps(std::vector<Nanoseconds> times) {
   const auto ms = [&](std::size_t quarters) {
     return static_cast<double>(times[(times.size() - 1) * quarters / 4].value) / 1e6;
   };
-  fmt::print("steps          median {:.3f} ms, {:.3f} to {:.3f} (quartiles of {})\n", ms(2), ms(1), ms(3),
-             times.size());
+  print("steps          median {:.3f} ms, {:.3f} to {:.3f} (quartiles of {})\n", ms(2), ms(1), ms(3), times.size());
 }
 
 void run(const PlanOptions& options) {
@@ -172,25 +172,25 @@ void run(const PlanOptions& options) {
   const Subject subject = read_subject(options);
   const Replayed got = replayed(options, subject);
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
-  fmt::print("step           {:.3f} ms, ideal {:.3f} ms, {:.2f} % of ideal\n", ms(got.measured.time), ms(got.ideal),
-             100.0 * static_cast<double>(got.ideal.value) /
-                 static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+  print("step           {:.3f} ms, ideal {:.3f} ms, {:.2f} % of ideal\n", ms(got.measured.time), ms(got.ideal),
+        100.0 * static_cast<double>(got.ideal.value) /
+            static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
   if (!options.rows.empty()) print_steps(got.step_times);
   if (options.rows.empty())
-    fmt::print("no plan under  {:.3f} ms{}\n", ms(lower_bound(subject.trace, subject.machine)),
-               got.paged ? fmt::format(" by other rules; this step is {}", what_paged_means) : "");
-  fmt::print("waiting        {:.3f} ms, recomputing {:.3f} ms\n", ms(got.measured.stall), ms(got.recompute));
-  fmt::print("moved          {} in, {} out, {} left without writing\n", readable(got.bytes_in), readable(got.bytes_out),
-             readable(got.bytes_dropped));
-  fmt::print("fast memory    {} at most of {}\n", readable(got.peak), readable(subject.machine.tiers[0].capacity));
-  fmt::print("unplanned      {} moves, {} ops faulted, {} moves late\n", got.unplanned, got.faults,
-             got.measured.late.size());
+    print("no plan under  {:.3f} ms{}\n", ms(lower_bound(subject.trace, subject.machine)),
+          got.paged ? fmt::format(" by other rules; this step is {}", what_paged_means) : "");
+  print("waiting        {:.3f} ms, recomputing {:.3f} ms\n", ms(got.measured.stall), ms(got.recompute));
+  print("moved          {} in, {} out, {} left without writing\n", readable(got.bytes_in), readable(got.bytes_out),
+        readable(got.bytes_dropped));
+  print("fast memory    {} at most of {}\n", readable(got.peak), readable(subject.machine.tiers[0].capacity));
+  print("unplanned      {} moves, {} ops faulted, {} moves late\n", got.unplanned, got.faults,
+        got.measured.late.size());
   for (std::size_t l = 0; l < got.link_busy.size(); ++l) {
     const Link& link = subject.machine.links[l];
-    fmt::print("link           {} to {}: busy {:.1f} %\n", subject.machine.tiers[link.source.value].name,
-               subject.machine.tiers[link.target.value].name,
-               100.0 * static_cast<double>(got.link_busy[l].value) /
-                   static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+    print("link           {} to {}: busy {:.1f} %\n", subject.machine.tiers[link.source.value].name,
+          subject.machine.tiers[link.target.value].name,
+          100.0 * static_cast<double>(got.link_busy[l].value) /
+              static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
   }
   if (!drawing) return;
   drawing->stream() << timeline_svg(

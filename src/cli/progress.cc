@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/printable.h"
+
 namespace vedette::cli {
 
 namespace {
@@ -43,7 +45,7 @@ void Progress::write_until(const std::stop_token& stop) noexcept {
        !wake_.wait_for(lock, stop, wait, [&] { return stop.stop_requested(); }); wait = pause) {
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began_).count();
-    std::fprintf(stderr, "%svedette %s: %s, %lld s", fresh_line, verb_.c_str(), doing_.c_str(),
+    std::fprintf(stderr, "%svedette %s: %s, %lld s", fresh_line, verb_.c_str(), printable(doing_).c_str(),
                  static_cast<long long>(seconds));
     shown_ = true;
   }

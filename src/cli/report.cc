@@ -21,6 +21,7 @@
 #include "cli/finite.h"
 #include "cli/lab.h"
 #include "cli/output_file.h"
+#include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "vedette/bound.h"
@@ -38,17 +39,36 @@ struct ReportVerb {
   std::vector<std::uint64_t> steps;
 };
 
+struct Asked {  // by --policy
+  std::string name;
+  std::optional<PolicyEntry> entry;
+};
+
+Asked asked_by(const ReportVerb& verb) {
+  if (verb.policy.empty()) return {};
+  const std::vector<PolicyEntry> named = policies_named(verb.policy);
+  if (named.size() != 1)
+    throw Failure({Cause::malformed_input, "one policy is simulated; `vedette compare` runs several"});
+  return {.name = verb.policy, .entry = named.front()};
+}
+
 // Plans and replays until the time given is used up, from the first question on: planning a large step anew for each
 // point can take long.
-report::Simulate simulator(double seconds, const std::string& what, std::shared_ptr<Progress> progress) {
+//
+// A recording names policies of vedette's list alone, since its sender could name a library of their own. A library is
+// loaded where the command line names it (`asked`, empty where it names none).
+report::Simulate simulator(double seconds, const std::string& what, const Asked& asked,
+                           std::shared_ptr<Progress> progress) {
   using Clock = std::chrono::steady_clock;
   const auto length = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   return [=, until = std::make_shared<std::optional<Clock::time_point>>()](
              const Trace& trace, const Machine& machine, std::string_view name) -> Result<report::Simulated> {
     if (!*until) *until = Clock::now() + length;
     if (Clock::now() > **until) return Error{Cause::unavailable, "not simulated: --simulate-seconds were over"};
-    auto policy = policy_called(name, 1);
-    if (policy == nullptr) return Error{Cause::unavailable, "no policy '" + std::string(name) + "' is known here"};
+    auto policy = asked.entry && name == asked.name ? asked.entry->make(1) : make_policy(name, 1);
+    if (policy == nullptr)
+      return Error{Cause::unavailable,
+                   "no policy '" + std::string(name) + "' is known here; --policy names another, or a library"};
     progress->say("simulates " + what + ", the policy " + std::string(name) + " in " +
                   readable(machine.tiers[0].capacity));
     auto ran = replay(trace, machine, *policy);
@@ -81,14 +101,13 @@ report::Report analysed(const std::string& path, const ReportVerb& verb) {
   if (path == verb.path) require_steps(run, verb.steps);
   report::ReportOptions options;
   options.policy = verb.policy.empty() && run.policy.empty() ? "vedette" : verb.policy;
-  if (!verb.policy.empty() && policies_named(verb.policy).size() != 1)
-    throw Failure({Cause::malformed_input, "one policy is simulated; `vedette compare` runs several"});
+  const Asked asked = asked_by(verb);
   if (!verb.machine.empty()) options.machine = read_machine(verb.machine, verb.directory);
   if (options.machine && !run.origin.imported.empty()) run.machine = *options.machine;  // it names none
   if (!verb.no_simulation) {
-    options.simulate = simulator(verb.simulate_seconds, "other budgets", progress);
+    options.simulate = simulator(verb.simulate_seconds, "other budgets", asked, progress);
     options.bound = lower_bound;
-    options.adviser = {.simulate = simulator(verb.simulate_seconds / 2, "changes", progress),
+    options.adviser = {.simulate = simulator(verb.simulate_seconds / 2, "changes", asked, progress),
                        .in_chunks = in_chunks,
                        .policies = {"vedette", "sentinel", "g10", "capuchin", "on-demand"}};
   }
@@ -105,15 +124,12 @@ void print_report(const ReportVerb& verb) {
   const std::string text = verb.json   ? format_json(run, other.get()) + "\n"
                            : verb.text ? format_text(run, other.get())
                                        : format_page(run, other.get());
-  if (!output) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    return;
-  }
+  if (!output) return print_data(text);
   output->stream() << text;
   output->finish();
   if (verb.json || verb.text) return;
-  fmt::print("{}: {:.1f} MB, opens in a browser{}\n", verb.output, static_cast<double>(text.size()) / 1e6,
-             report::page_has_charts() ? "" : " (without charts: this vedette was built without Plotly)");
+  print("{}: {:.1f} MB, opens in a browser{}\n", verb.output, static_cast<double>(text.size()) / 1e6,
+        report::page_has_charts() ? "" : " (without charts: this vedette was built without Plotly)");
 }
 
 }  // namespace

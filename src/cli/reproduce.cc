@@ -16,6 +16,7 @@
 #include "cli/html.h"
 #include "cli/lab.h"
 #include "cli/output_file.h"
+#include "cli/print.h"
 #include "cli/sha256.h"
 #include "cli/verbs.h"
 #include "profiler/origin.h"
@@ -84,10 +85,10 @@ void reproduce(ReproduceOptions options) {
   for (const auto& [name, text] : made.files) write_output(options.folder + "/" + name, {}, text);
   write_output(options.folder + "/index.html", {}, page_of(made, provenance));
   write_output(options.folder + "/provenance.json", {}, provenance.dump(1) + "\n");
-  fmt::print("{}", made.text);
+  print_lines(made.text);
   std::fflush(stdout);
-  fmt::print(stderr, "{}/index.html: {} results computed, {} kept from before\n", options.folder, made.counts.computed,
-             made.counts.kept);
+  print_to(stderr, "{}/index.html: {} results computed, {} kept from before\n", options.folder, made.counts.computed,
+           made.counts.kept);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "base/readable.h"
 #include "cli/finite.h"
+#include "cli/print.h"
 #include "cli/verbs.h"
 #include "profiler/live.h"
 
@@ -45,20 +46,20 @@ std::string number(double count) { return fmt::format("{:.0f}", count); }
 std::string joules(double mj) { return fmt::format("{:.1f} J", mj / 1e3); }
 
 // The last column is the increase since the last look, a second.
-void print(const Sample& now, const Sample* before) {
+void print_sample(const Sample& now, const Sample* before) {
   constexpr const char* phases[] = {"starting", "warm-up", "profiling", "planned", "foreseen"};
   const LiveReading& r = now.reading;
   const double seconds = before == nullptr ? 0 : std::chrono::duration<double>(now.when - before->when).count();
   const std::size_t phase = r[Live::phase] < std::size(phases) ? static_cast<std::size_t>(r[Live::phase]) : 0;
-  fmt::print("{} {}, policy {}, step {} ({}), last step {}\n", r.pid, r.program, r.policy.empty() ? "-" : r.policy,
-             r[Live::step], phases[phase], time(static_cast<double>(r[Live::last_step_ns])));
-  fmt::print("  resident {} of {}, alive {}\n", readable({r[Live::resident_bytes]}), readable({r[Live::budget_bytes]}),
-             readable({r[Live::live_bytes]}));
-  fmt::print("  {:<10}{:>14}{:>14}\n", "", "in all", "a second");
+  print("{} {}, policy {}, step {} ({}), last step {}\n", r.pid, r.program, r.policy.empty() ? "-" : r.policy,
+        r[Live::step], phases[phase], time(static_cast<double>(r[Live::last_step_ns])));
+  print("  resident {} of {}, alive {}\n", readable({r[Live::resident_bytes]}), readable({r[Live::budget_bytes]}),
+        readable({r[Live::live_bytes]}));
+  print("  {:<10}{:>14}{:>14}\n", "", "in all", "a second");
   const auto row = [&](const char* name, Live which, std::string (*words)(double)) {
     const bool rated = seconds > 0 && r[which] >= before->reading[which];
-    fmt::print("  {:<10}{:>14}{:>14}\n", name, words(static_cast<double>(r[which])),
-               rated ? words(static_cast<double>(r[which] - before->reading[which]) / seconds) : "-");
+    print("  {:<10}{:>14}{:>14}\n", name, words(static_cast<double>(r[which])),
+          rated ? words(static_cast<double>(r[which] - before->reading[which]) / seconds) : "-");
   };
   row("moved in", Live::bytes_in, size);
   row("moved out", Live::bytes_out, size);
@@ -67,7 +68,7 @@ void print(const Sample& now, const Sample* before) {
   row("ops", Live::ops, number);
   if (r[Live::energy_mj] > 0) row("energy", Live::energy_mj, joules);
   if (r[Live::dropped_events] > 0)
-    fmt::print("  {} events were not recorded (the recorder's ring was full)\n", r[Live::dropped_events]);
+    print("  {} events were not recorded (the recorder's ring was full)\n", r[Live::dropped_events]);
 }
 
 // False: nothing is left to look at.
@@ -82,7 +83,7 @@ bool look(const Options& options, std::map<std::int64_t, Sample>& last) {
     }
     const Sample& now = seen[pid] = {Clock::now(), *std::move(reading)};
     const auto before = last.find(pid);
-    print(now, before == last.end() ? nullptr : &before->second);
+    print_sample(now, before == last.end() ? nullptr : &before->second);
   }
   last = std::move(seen);
   return !last.empty();
@@ -93,7 +94,7 @@ void run(const Options& options) {
   const bool clears = ::isatty(STDOUT_FILENO) != 0 && !options.once;
   for (std::uint64_t shown = 0; options.count == 0 || shown < options.count; ++shown) {
     if (shown > 0) std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
-    if (clears) fmt::print("\x1b[H\x1b[2J");
+    if (clears) clear_screen();
     const bool any = look(options, last);
     if (!any && shown == 0)
       throw Failure(

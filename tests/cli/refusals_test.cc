@@ -1,5 +1,6 @@
 // Command lines that name nothing to do, or two things at once: one sentence, and nothing is done.
 #include "cli/sentences.h"
+#include "profiler/sqlite.h"
 
 namespace vedette::refusals_test {
 namespace {
@@ -64,6 +65,21 @@ TEST(AFile, OfAnotherKindIsCalledWhatItIs) {
 
 TEST(AFile, ThatCannotBeReadToItsEndGetsASentence) {
   expect_one_sentence(vedette("plan /proc/self/mem"), 1, "vedette: /proc/self/mem cannot be read: Input/output error");
+}
+
+// Whoever sends a recording writes its names.
+TEST(ARecording, NamesNoLibraryThatIsLoaded) {
+  const std::string recording = told::record_run("sent.vedette", 3), library = written("sent.so", "no library"),
+                    report = "report --text " + recording;
+  for (const std::string& policy : {library, std::string("./sent.so"), std::string("sent.so")}) {
+    auto database = Database::open(recording, Database::Mode::create).value();
+    Statement(database, "UPDATE meta SET value = ? WHERE key = 'policy'").run(policy);
+    ASSERT_FALSE(database.failure());
+    const told::Ran ran = vedette(report);
+    EXPECT_EQ(ran.status, 0) << ran.output;
+    EXPECT_THAT(ran.output, ::testing::HasSubstr("no policy '" + policy + "' is known here"));
+  }
+  expect_one_sentence(vedette(report + " --policy " + library), 1, library + " cannot be loaded: ");
 }
 
 TEST(ASize, MayBeOfTerabytes) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "profiler/recording.h"
 #include "profiler/report/report.h"
 #include "profiler/sqlite.h"
 #include "report/hand_made.h"
@@ -178,6 +179,44 @@ TEST_F(ReportOf, HostileNamesStayText) {
 TEST_F(ReportOf, HostileNamesDoNotControlATerminal) {
   const std::string text = format_text(analyse(load_run(recorded(hostile_names())).value(), {}), nullptr);
   for (const char control : {'\x1b', '\x07', '\x9b'}) EXPECT_EQ(text.find(control), std::string::npos);
+  by_hand::Names names = hostile_names();
+  names.op = "one\nforged line";
+  names.brief = "\xc3\xa4 \xc2\x9b \xe2\x80\xae \xd7\x90";  // a letter, CSI, right to left, a letter
+  const std::string lines = format_text(analyse(load_run(recorded(names)).value(), {}), nullptr);
+  EXPECT_THAT(lines, Not(HasSubstr("\nforged")));
+  EXPECT_THAT(lines, HasSubstr("\xc3\xa4 ? ? \xd7\x90"));
+}
+
+// SQLite does what a rollback journal beside a file says, and one that names a super-journal removes that file.
+TEST_F(ReportOf, AJournalBesideTheFileIsNotFollowed) {
+  const std::string path = recorded(), another = folder_.file("another.txt"), link = folder_.file("link.vedette");
+  std::ofstream(another) << "a file of the reader";
+  const auto big_endian = [](std::uint32_t number) {
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(number >> shift);
+    return bytes;
+  };
+  std::uint32_t sum = 0;
+  for (const char c : another) sum += static_cast<unsigned char>(c);
+  const std::string magic = "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
+  const auto pages = static_cast<std::uint32_t>(std::filesystem::file_size(path) / 4096);
+  std::string journal = magic + big_endian(0) + big_endian(1) + big_endian(pages) + big_endian(512) + big_endian(4096);
+  journal.resize(512);
+  journal += big_endian(0x40000000 / 4096 + 1) + another + big_endian(static_cast<std::uint32_t>(another.size())) +
+             big_endian(sum) + magic;
+  std::ofstream(path + "-journal", std::ios::binary) << journal;
+  std::filesystem::create_symlink(path, link);
+  for (const std::string& name : {path, link}) {
+    EXPECT_THAT(load_run(name).error().message, HasSubstr("has a journal beside it"));
+    EXPECT_THAT(Recording::open(name).error().message, HasSubstr("remove " + path + "-journal"));
+    EXPECT_TRUE(std::filesystem::exists(another));
+  }
+}
+
+TEST_F(ReportOf, AViewInATablesPlaceIsRefused) {
+  EXPECT_THAT(error_after("ALTER TABLE steps RENAME TO kept; CREATE VIEW steps AS SELECT * FROM kept"),
+              HasSubstr("is damaged: it lacks the table steps"));
+  EXPECT_THAT(error_after("ALTER TABLE moves ADD COLUMN more"), HasSubstr("is damaged: its table moves is not that"));
 }
 
 TEST_F(ReportOf, SchemasThatRunSomethingDoNot) {

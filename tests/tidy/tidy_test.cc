@@ -4,6 +4,7 @@
 
 #include <cctype>
 #include <regex>
+#include <set>
 
 #include "tidy/cpp_reader.h"
 #include "tidy/sources.h"
@@ -97,6 +98,24 @@ TEST(Tidy, AFunctionThatTakesItsCallersLockSaysSo) {
       EXPECT_TRUE(std::regex_match((*found)[1].str(), says_so))
           << file.path << ": " << (*found)[1] << "() takes a lock of its caller: let it take its own, or say in its "
           << "name that it waits (await) or works without it (_unlocking)";
+  }
+}
+
+// A program with more rights than its caller (setuid) does nothing that the caller's environment says.
+TEST(Tidy, TheEnvironmentIsReadWhereItCanBeTrusted) {
+  const std::regex unsafe("(^|[^_\\w])getenv\\(");
+  for (const Source& file : sources({"src", "include", "profiler"}, {".h", ".cc"}))
+    EXPECT_FALSE(std::regex_search(file.text, unsafe)) << file.path << ": secure_getenv, not getenv";
+}
+
+// Texts of files could steer the terminal.
+TEST(Tidy, TheCommandPrintsThroughOneDoor) {
+  const std::regex around("fmt::print|std::cout|std::cerr|\\bf?puts\\(|\\bf?printf\\(|\\bfwrite\\(|\\bputchar\\(");
+  const std::set<std::string> doors{"src/cli/print.cc", "src/cli/print.h", "src/cli/output_file.cc",
+                                    "src/cli/progress.cc"};
+  for (const Source& file : sources({"src/cli"}, {".h", ".cc"})) {
+    if (doors.contains(file.path)) continue;
+    EXPECT_FALSE(std::regex_search(file.text, around)) << file.path << ": print() of cli/print.h";
   }
 }
 

@@ -34,7 +34,7 @@ namespace {
 
 // The value of an environment variable where that is a number from `least` to `most`.
 std::optional<std::uint32_t> number_in(const char* variable, std::uint32_t least, std::uint32_t most) {
-  const char* const said = std::getenv(variable);
+  const char* const said = ::secure_getenv(variable);
   if (said == nullptr) return std::nullopt;
   const std::string_view text(said);
   std::uint32_t number = 0;

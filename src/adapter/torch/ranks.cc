@@ -17,7 +17,7 @@ namespace vedette {
 namespace {
 
 std::string_view environment(const char* name) {
-  const char* const value = std::getenv(name);
+  const char* const value = ::secure_getenv(name);
   return value == nullptr ? "" : value;
 }
 

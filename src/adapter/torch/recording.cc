@@ -27,7 +27,8 @@ std::string with_rank(const std::string& path) {
 
 GuardRecording::GuardRecording(const GuardOptions& options, std::function<void(std::string_view)> say)
     : say_(std::move(say)), made_in_(::getpid()) {
-  const char* const asked = std::getenv("VEDETTE_RECORD");
+  // none where the program has more rights than its caller (setuid): the caller would choose a file that it writes
+  const char* const asked = ::secure_getenv("VEDETTE_RECORD");
   const std::string path = !options.record.empty() ? options.record : asked != nullptr ? asked : "";
   if (path.empty()) return;
   if (options.observer != nullptr) {
@@ -39,7 +40,7 @@ GuardRecording::GuardRecording(const GuardOptions& options, std::function<void(s
     say_("VEDETTE_RECORD is not used, because the program has an observer of its own.");
     return;
   }
-  const char* const stacks = std::getenv("VEDETTE_RECORD_STACKS");
+  const char* const stacks = ::secure_getenv("VEDETTE_RECORD_STACKS");
   recorder_ = Recorder::open({.path = with_rank(path),
                               .program = ::program_invocation_short_name,
                               .stacks = stacks != nullptr && std::string_view(stacks) == "1",
