@@ -5,6 +5,8 @@
 
 namespace vedette::sim {
 
+constexpr std::int64_t latest = std::int64_t{1} << 62;  // of the clock: sums are far from overflow
+
 Driver::Driver(const Inputs& in)
     : in_(in),
       blocks_(cut_blocks(in.trace, in.step, in.plan.block)),
@@ -101,15 +103,21 @@ bool Driver::any(const std::vector<Queue>& queues) {
 }
 
 void Driver::advance_to(std::int64_t time) {
-  for (; next_tick_ <= time && busy(); next_tick_ += meters_.tick_ns()) tick();
+  idle_.begin(arrivals_.base());
+  while (next_tick_ <= time && busy()) {
+    tick();
+    next_tick_ += meters_.tick_ns();
+    if (next_tick_ <= time) pass_idle_ticks((time - next_tick_) / meters_.tick_ns() + 1);
+  }
   if (next_tick_ <= time) next_tick_ += (time - next_tick_ + meters_.tick_ns()) / meters_.tick_ns() * meters_.tick_ns();
   now_ = time;
 }
 
 // False where nothing moved although every link was free to.
 bool Driver::tick() {
-  const bool free = meters_.refill();
-  moved_ = false;
+  const auto [free, opened] = meters_.refill();
+  moved_ = changed_ = false;
+  if (opened) idle_.begin(arrivals_.base());
   evict_as_told();
   for (std::size_t k = faulted_.size(); k-- > 1;) fetch_from(faulted_[k], static_cast<std::uint8_t>(k), true);
   bear(faulted_births_, true);
@@ -120,6 +128,18 @@ bool Driver::tick() {
     bear(births_, true);
   }
   return moved_ || !free;
+}
+
+// After a tick: those that would do nothing, at most so many.
+void Driver::pass_idle_ticks(std::int64_t most) {
+  if (moved_ || changed_) return idle_.begin(arrivals_.base());
+  const std::int64_t period = idle_.period(arrivals_.base());
+  if (period == 0) return;
+  std::int64_t ticks = std::min(most, meters_.ticks_alike());
+  ticks -= ticks % period;
+  meters_.pass(ticks);
+  next_tick_ += ticks * meters_.tick_ns();
+  idle_.begin(arrivals_.base());
 }
 
 void Driver::evict_as_told() {
@@ -235,6 +255,7 @@ std::uint32_t Driver::victim(bool faulted) {
 // Blocks that the op at hand needs come back as faults of it.
 void Driver::evict(std::uint32_t index, std::uint8_t target) {
   Block& block = blocks_.all[index];
+  changed_ = true;
   arrivals_.leaves(index);
   used_[0] -= block.size();
   block.tier = target;
@@ -328,10 +349,15 @@ std::optional<Error> Driver::wait(std::uint32_t op) {
   waiting_ = true;
   for (bool stuck = false; !arrived(op);) {
     fault(op);
+    idle_.begin(arrivals_.base());
     while ((faulting() || awaited_ > 0) && !stuck) {
+      if (next_tick_ > latest)
+        return Error{Cause::infeasible, "replay: op " + std::to_string(op) + " '" + in_.trace.ops[op].name +
+                                            "' waits longer than a century; is a link's speed in bytes a second?"};
       now_ = std::max(now_, next_tick_);
       stuck = !tick();
       next_tick_ += meters_.tick_ns();
+      pass_idle_ticks((latest - std::min(latest, next_tick_)) / meters_.tick_ns() + 1);
     }
     if (stuck)
       return Error{Cause::infeasible, "replay: op " + std::to_string(op) + " '" + in_.trace.ops[op].name +

@@ -8,6 +8,7 @@
 
 #include "sim/arrivals.h"
 #include "sim/blocks.h"
+#include "sim/idle_ticks.h"
 #include "sim/inputs.h"
 #include "sim/meters.h"
 
@@ -43,6 +44,7 @@ class Driver {
   bool faulting() const { return !faulted_births_.empty() || any(faulted_); }
   bool busy() const { return faulting() || !births_.empty() || any(leaving_) || any(fetched_); }
   bool tick();
+  void pass_idle_ticks(std::int64_t most);
   void evict_as_told();
   void fetch_from(Queue& queue, std::uint8_t tier, bool faulted);
   void bear(Queue& queue, bool faulted);
@@ -78,7 +80,8 @@ class Driver {
   std::vector<std::uint64_t> needed_at_, window_at_;
   std::uint64_t serial_ = 0, awaited_ = 0, peak_ = 0;
   std::uint32_t op_ = 0;
-  bool waiting_ = false, moved_ = false;
+  bool waiting_ = false, moved_ = false, changed_ = false;  // the last two: in the tick at hand
+  IdleTicks idle_;
   std::int64_t now_ = 0, next_tick_ = 0;
   Replayed* into_ = nullptr;
   std::int64_t measured_from_ = 0;

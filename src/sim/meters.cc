@@ -2,6 +2,7 @@
 #include "sim/meters.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace vedette::sim {
 
@@ -27,17 +28,35 @@ Meters::Meters(const Machine& machine, Bytes block)
     bus_[at(link.source.value, link.target.value)] = bus;
   }
   if (fastest != 0) tick_ns_ = std::max<std::int64_t>(1, transfer_time(block, fastest).value);
-}
-
-bool Meters::refill() {
-  bool free = true;
   for (Meter& each : meters_) {
     const auto more = static_cast<std::int64_t>(static_cast<long double>(each.bytes_per_s) *
                                                 static_cast<long double>(tick_ns_) / 1e9L);
-    each.left = std::min(each.left, std::int64_t{0}) + std::max<std::int64_t>(1, more);
-    free = free && (each.left > 0 || each.bytes_per_s == 0);
+    each.more = std::max<std::int64_t>(1, more);
   }
-  return free;
+}
+
+Meters::Refilled Meters::refill() {
+  Refilled now;
+  for (Meter& each : meters_) {
+    const bool before = each.spent();
+    each.left = std::min(each.left, std::int64_t{0}) + each.more;
+    now.free = now.free && !each.spent();
+    now.opened = now.opened || (before && !each.spent());
+  }
+  return now;
+}
+
+std::int64_t Meters::ticks_alike() const {
+  std::int64_t ticks = std::numeric_limits<std::int64_t>::max();
+  for (const Meter& each : meters_)
+    if (each.spent()) ticks = std::min(ticks, -each.left / each.more);
+  return ticks;
+}
+
+void Meters::pass(std::int64_t ticks) {
+  if (ticks <= 0) return;
+  for (Meter& each : meters_)
+    each.left = each.left > 0 ? each.more : each.left + (each.spent() ? ticks * each.more : 0);
 }
 
 bool Meters::open(std::uint8_t source, std::uint8_t target) const {

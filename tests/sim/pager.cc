@@ -122,6 +122,32 @@ TEST(Paging, TheDeadLeaveWithoutATransferInTheirTurn) {
   }
 }
 
+// A fetch waits until an op of eleven days has ended: its ticks pass at once.
+TEST(Paging, TakesAsLongAsBlocksMoveHoweverLongAnOpIs) {
+  constexpr std::int64_t days = 1'000'000'000'000'000;
+  const Trace one = trace({tensor(100), tensor(100), tensor(100)}, {op(days, {{0}}), op(1000, {{1}}), op(1000, {{2}})});
+  Hinting policy(paging({fast, fast, host}, 2), to(fast, 2));
+  const Replayed got = replay(one, machine(200), policy, {.steps = 1, .timeline = true}).value();
+  std::int64_t first = 2 * days;
+  for (const Bar& bar : got.timeline)
+    first = bar.kind == Bar::Kind::move ? std::min(first, bar.time.begin.value) : first;
+  EXPECT_EQ(first, days + 10);
+  EXPECT_EQ(got.measured.time, Nanoseconds{days + 2000});
+}
+
+// Each of a thousand blocks that leave takes a million ticks: a link carries a byte a tick at least.
+TEST(Paging, TakesAsLongAsBlocksMoveHoweverSlowALinkIs) {
+  Machine slow = machine(1'000'000'000);
+  for (Link& link : slow.links)
+    if (link.source == fast) link.bytes_per_s = 1;
+  const Trace one = trace({tensor(1'000'000'000), tensor(1'000'000'000)}, {op(10, {{0}}), op(10, {{1}})});
+  Plan plan = paging({fast, host});
+  plan.block = {1'000'000};
+  constexpr std::int64_t tick = 1'000'000, of_a_block = 1'000'000 * tick;
+  EXPECT_EQ(replay(one, slow, plan, {.steps = 1}).value().measured.stall,
+            Nanoseconds{999 * of_a_block + tick - 10 - 10});
+}
+
 TEST(Paging, RefusesAnOpThatIsTooLargeAndAPlanThatSaysMore) {
   const Trace one = trace({tensor(100)}, {op(10, {{0}})});
   EXPECT_EQ(replay(one, machine(90), paging({host})).error().cause, Cause::infeasible);
