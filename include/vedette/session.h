@@ -132,6 +132,9 @@ struct AllocateOptions {
   TensorKind kind = TensorKind::activation;
   bool persistent = false;  // expected to outlive the step: weights and optimizer state
   bool scratch = false;     // of a recipe that runs: no part of the step
+  // On a GPU: the tensor begins with the bytes that lie at this device address behind the current stream's work, for
+  // whose copy allocate() waits. Nothing leaves for it: where it has no room, it begins away. 0: contents undefined.
+  std::uint64_t copied_from = 0;
 };
 
 // Bytes [first, first + bytes) of one allocation of which an op touches little: rows of a table, for instance.

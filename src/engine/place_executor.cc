@@ -210,15 +210,19 @@ Result<std::uint64_t> PlaceExecutor::any_room_for(BlockIndex index, Bytes bytes)
   return *offset;
 }
 
-Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle stream, Place place) {
-  const std::lock_guard lock(guard_);
-  BlockIndex index{static_cast<std::uint32_t>(blocks_.size())};
+PlaceExecutor::BlockIndex PlaceExecutor::unused_index() {
   if (unused_.empty()) {
     blocks_.emplace_back();
-  } else {
-    index = unused_.back();
-    unused_.pop_back();
+    return {static_cast<std::uint32_t>(blocks_.size() - 1)};
   }
+  const BlockIndex index = unused_.back();
+  unused_.pop_back();
+  return index;
+}
+
+Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle stream, Place place) {
+  const std::lock_guard lock(guard_);
+  const BlockIndex index = unused_index();
   const auto give_up = [&](const Error& error) {
     if (arena_.in_place(index)) arena_.remove(index);
     unused_.push_back(index);

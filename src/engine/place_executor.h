@@ -108,6 +108,9 @@ class PlaceExecutor {
   // A new block that work of `stream` may write from now on. It stays until allow_moves(). Errors: out_of_memory where
   // blocks that cannot leave take too much room, or pinned memory is used up.
   Result<Born> allocate(Bytes, cuda::StreamHandle stream, Place place = {});
+  // A new block with the bytes that lie at `from` behind the work of `stream`, for whose copy the host waits. Nothing
+  // leaves for it: where there is no hole, it begins its life away. Of such blocks the latest leaves first.
+  Result<Born> allocate_copy(Bytes, cuda::Address from, cuda::StreamHandle stream);
   void release(BlockIndex);  // no op that is announced later uses it; queued work may
   void allow_moves(BlockIndex);
 
@@ -216,6 +219,8 @@ class PlaceExecutor {
   };
 
   PlaceExecutor(std::shared_ptr<const cuda::Device>, const Options&, Pointers&, Parts);
+  BlockIndex unused_index();
+  Result<StreamPoint> copy_born(BlockIndex, cuda::Address from, StreamPoint made);
   Result<std::uint64_t> room_for(BlockIndex, Bytes, Place);
   Result<std::uint64_t> any_room_for(BlockIndex, Bytes);
   std::uint64_t rank(BlockIndex) const;

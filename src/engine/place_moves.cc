@@ -8,6 +8,7 @@ namespace vedette {
 
 using cuda::Address;
 using cuda::StreamHandle;
+using cuda::StreamPoint;
 
 // One that no transfer to the disk uses.
 Result<void> PlaceExecutor::make_slot(Block& block) {
@@ -147,6 +148,60 @@ std::optional<PlaceExecutor::Coming> PlaceExecutor::take_coming(BlockIndex index
   const Coming taken = *found;
   coming_.erase(found);
   return taken;
+}
+
+// Behind `made`, into the block's place or its slot.
+Result<StreamPoint> PlaceExecutor::copy_born(BlockIndex index, Address from, StreamPoint made) {
+  Block& block = blocks_[index.value];
+  const auto offset = arena_.offset(index);
+  if (!offset) {
+    if (auto slot = make_slot(block); !slot) return slot.error();
+  }
+  const std::uint32_t number = offset ? in_number_ : out_number_;
+  if (auto waits = points_.let_wait(number, made); !waits) return waits.error();
+  const Fences fences = offset ? take_fences(*offset, rounded(block.bytes)) : Fences();
+  auto queue = [&]() -> Result<StreamPoint> {
+    if (auto waits = let_wait(number, fences); !waits) return waits.error();
+    const Address to = offset ? range_.address() + *offset : reinterpret_cast<Address>(host_.memory(*block.slot));
+    if (auto queued = device_->copy(points_.handle_of(number), to, from, block.bytes); !queued) return queued.error();
+    return points_.mark(number);
+  };
+  auto copied = queue();
+  if (copied) {
+    if (auto waited = points_.wait(*copied); !waited) copied = waited.error();
+  }
+  if (!copied) {
+    static_cast<void>((offset ? in_ : out_).synchronize());  // no copy runs on
+    if (offset) remember(*offset, rounded(block.bytes), fences);
+  }
+  return copied;
+}
+
+Result<PlaceExecutor::Born> PlaceExecutor::allocate_copy(Bytes bytes, Address from, StreamHandle stream) {
+  const std::lock_guard lock(guard_);
+  const BlockIndex index = unused_index();
+  Block& block = blocks_[index.value] = {.bytes = bytes, .alive = true};
+  const bool in_place = arena_.place(index, bytes).has_value();
+  const auto made = points_.mark(points_.number_of(stream));
+  const auto copied = made ? copy_born(index, from, *made) : made;
+  if (!copied) {
+    if (in_place) arena_.remove(index);
+    if (block.slot) host_.give_back(*block.slot);
+    block = {};
+    unused_.push_back(index);
+    return copied.error();
+  }
+  if (in_place) {
+    arena_.use_before_all(index);
+    block.ready = *copied;
+  } else {
+    host_.filled(*block.slot, *copied);
+  }
+  ahead_.uses.born(index);
+  counters_.live += bytes;
+  counters_.most_live = std::max(counters_.most_live, counters_.live);
+  counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
+  return Born{.block = index, .address = in_place ? range_.address() + *arena_.offset(index) : 0};
 }
 
 // Slots that the disk has brought go on to the device.

@@ -103,6 +103,7 @@ std::optional<std::uint64_t> Arena::offset(BlockIndex block) const {
 }
 
 void Arena::use(BlockIndex block) { at(block).used = ++clock_; }
+void Arena::use_before_all(BlockIndex block) { at(block).used = --oldest_; }
 void Arena::pin(BlockIndex block) { ++at(block).pins; }
 void Arena::unpin(BlockIndex block) {
   VEDETTE_ASSERT(at(block).pins > 0);

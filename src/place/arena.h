@@ -35,7 +35,8 @@ class Arena {
   bool may_leave(BlockIndex) const;  // in place, movable, unpinned
   std::optional<std::uint64_t> offset(BlockIndex) const;
 
-  void use(BlockIndex);  // most recently used now
+  void use(BlockIndex);             // most recently used now
+  void use_before_all(BlockIndex);  // least recently used now
   void pin(BlockIndex);
   void unpin(BlockIndex);
   void allow_moves(BlockIndex);
@@ -76,7 +77,8 @@ class Arena {
   std::pmr::unsynchronized_pool_resource pool_;
   std::pmr::unordered_map<BlockIndex, Block> blocks_{&pool_};
   std::pmr::map<std::uint64_t, BlockIndex> by_offset_{&pool_};
-  std::uint64_t in_use_ = 0, clock_ = 0;
+  static constexpr std::uint64_t middle_of_time = std::uint64_t{1} << 62;
+  std::uint64_t in_use_ = 0, clock_ = middle_of_time, oldest_ = middle_of_time;
 };
 
 }  // namespace vedette::place

@@ -126,7 +126,10 @@ Result<std::byte*> SessionCore::allocate(const AllocateOptions& allocation) {
     watched = log_birth(place, allocation);
     if (of_op) op_.born(place.chunks);
   }
-  if (auto born = executor_->born(place.chunks, {place.bytes}); !born) {
+  auto born = allocation.copied_from == 0
+                  ? executor_->born(place.chunks, {place.bytes})
+                  : executor_->born_as_copy(place.chunks, {place.bytes}, allocation.copied_from);
+  if (!born) {
     const std::lock_guard lock(mutex_);
     undo_birth(place);
     return born.error();

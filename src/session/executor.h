@@ -147,6 +147,12 @@ class Executor {
   // One more tensor, of so many bytes, lives in each chunk; waits for room. Error: out_of_memory, of fast memory or of
   // the slow tier.
   virtual Result<void> born(ChunkRange chunks, Bytes bytes) = 0;
+  // The tensor begins with the bytes that lie there, and may begin away: see AllocateOptions::copied_from.
+  virtual Result<void> born_as_copy(ChunkRange, Bytes, std::uint64_t /*from*/) {
+    return Error{.cause = Cause::unsupported,
+                 .message = "memory of the machine is not copied from a device's; copy it into memory that is there",
+                 .errno_value = 0};
+  }
   virtual void died(ChunkRange chunks) noexcept = 0;
   // In fast memory until release_hold(); waits. Error: it is too much beside the memory held already; nothing is held.
   virtual Result<void> hold(ChunkRange chunks) = 0;

@@ -147,6 +147,15 @@ Result<void> GpuExecutor::born(ChunkRange chunks, Bytes bytes) {
   return {};
 }
 
+Result<void> GpuExecutor::born_as_copy(ChunkRange chunks, Bytes bytes, std::uint64_t from) {
+  const cuda::Current current(*device_);
+  const std::lock_guard lock(mutex_);
+  const auto born = places_->allocate_copy(bytes, from, stream());
+  if (!born) return born.error();
+  enter(born->block, chunks);
+  return {};
+}
+
 // Before a step's first op its plan is not known: it is likely the one that the step before followed.
 PlaceExecutor::Place GpuExecutor::place_of_birth(ChunkRange chunks) const {
   const PlannedPlaces* const plan = step_is_new_ ? before_ : planned_;

@@ -61,6 +61,7 @@ class GpuExecutor final : public Executor,
   void will_leave(std::span<const Leaving> tensors) noexcept override;
 
   Result<void> born(ChunkRange chunks, Bytes bytes) override;
+  Result<void> born_as_copy(ChunkRange chunks, Bytes bytes, std::uint64_t from) override;
   void died(ChunkRange chunks) noexcept override;
   Result<void> hold(ChunkRange chunks) override;
   void release_hold(ChunkRange chunks) noexcept override;

@@ -478,5 +478,50 @@ TEST_F(Places, AStreamThatWasNotAnnouncedIsARaceAndARecordedOneIsNone) {
   }
 }
 
+// As many copies as fit stay, and nothing leaves for the others.
+TEST_F(Places, ACopyThatIsBornHasTheBytesInPlaceOrAway) {
+  constexpr std::size_t words = 16 << 10;
+  const auto device = open_device();
+  Pointed pointed;
+  const auto stream = cuda::Stream::create(device).value();
+  const auto source = cuda::DeviceRange::make(device, {.bytes = 2_MiB}).value();
+  for (const char* const failing : {"", "cuMemcpyAsync", "cuEventRecord", "cuStreamWaitEvent", "cuEventSynchronize"}) {
+    SCOPED_TRACE(failing);
+    const auto executor = PlaceExecutor::make(device, {.budget = 256_KiB}, pointed).value();
+    std::vector<BlockIndex> born;
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      launch_fill(stream.handle(), source.address(), words, i + 7);  // the copy before has ended
+      if (*failing != 0) control().fail(failing, 1 + i % 2, 999);
+      auto made = executor->allocate_copy({words * 4}, source.address(), stream.handle());
+      if (!made) {
+        EXPECT_THAT(made.error().message, ::testing::HasSubstr("; "));
+        made = executor->allocate_copy({words * 4}, source.address(), stream.handle());
+      }
+      control().fail_none();
+      ASSERT_TRUE(made) << made.error().message;
+      EXPECT_EQ(made->address == 0, i >= 4) << i;
+      born.push_back(made->block);
+      pointed.at[made->block.value] = made->address;
+      executor->allow_moves(made->block);
+    }
+    EXPECT_EQ(executor->counters().evictions, 0u);
+    EXPECT_EQ(executor->counters().most_in_use, 256_KiB);
+    EXPECT_EQ(executor->counters().live, 512_KiB);
+    executor->begin_op({&born[7], 1}, stream.handle()).value();
+    EXPECT_NE(executor->address(born[0]), 0u);
+    EXPECT_EQ(executor->address(born[3]), 0u) << "the latest makes room";
+    executor->end_op({&born[7], 1}, stream.handle());
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      executor->begin_op({&born[i], 1}, stream.handle()).value();
+      std::uint32_t sum = 0;
+      launch_read(stream.handle(), pointed.at.at(born[i].value), words, &sum);
+      executor->end_op({&born[i], 1}, stream.handle());
+      stream.synchronize().value();
+      EXPECT_EQ(sum, words * (i + 7)) << i;
+    }
+    for (const BlockIndex each : born) executor->release(each);
+  }
+}
+
 }  // namespace
 }  // namespace vedette::testing::place_executor_test

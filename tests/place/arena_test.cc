@@ -193,5 +193,21 @@ TEST(Arena, WhatIsPinnedOrNeverSeenIsNoVictim) {
   EXPECT_FALSE(arena.victims({1024})) << "the second stays";
 }
 
+TEST(Arena, WhatIsUsedBeforeAllLeavesFirstTheLatestOfItBeforeTheOthers) {
+  Arena arena({4 * unit}, {unit});
+  for (std::uint32_t block = 0; block < 4; ++block) {
+    arena.place({block}, {unit});
+    arena.allow_moves({block});
+    if (block % 2 == 1) arena.use_before_all({block});
+  }
+  for (const std::uint32_t next : {3u, 1u, 0u, 2u}) {
+    const auto leaving = arena.victims({unit});
+    ASSERT_EQ(leaving, std::vector<BlockIndex>{{next}});
+    arena.remove({next});
+    arena.place({next}, {unit});
+    arena.pin({next});
+  }
+}
+
 }  // namespace
 }  // namespace vedette::place::arena_test

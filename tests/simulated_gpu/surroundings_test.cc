@@ -1,10 +1,12 @@
-// What a program has beside the tensors that a guard of GPU memory moves: another GPU, operators on lists of tensors,
-// kernels that are no operators, and collectives.
+// What a program has beside the tensors that a guard of GPU memory moves: another GPU, lists of tensors, collectives,
+// kernels that are no operators. And what was there before the guard, or beside it: models, threads that do not train.
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <gmock/gmock.h>
 #include <torch/library.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
 
 #include <memory>
 #include <optional>
@@ -220,6 +222,59 @@ TEST_F(Surroundings, TheAddressOfATensorThatIsAwayIsAnErrorAndItsNumbersAreThere
     EXPECT_THAT(refused.what(), HasSubstr("not allocated"));
   }
   EXPECT_EQ(tensor[5].item<float>(), 3);
+}
+
+// --- models that are older than the guard ----------------------------------------------------------------------------
+
+struct Net {
+  explicit Net(int count) {
+    at::manual_seed(3);
+    for (int i = 0; i < count; ++i) layers.emplace_back(256, 256), layers.back()->to(device);
+    std::vector<at::Tensor> parameters;
+    for (const auto& each : layers)
+      for (const at::Tensor& parameter : each->parameters()) parameters.push_back(parameter);
+    adam = std::make_unique<torch::optim::Adam>(parameters);
+  }
+  void watch(Guard& guard) {
+    for (auto& each : layers) guard.watch(*each);
+    guard.watch(*adam);
+  }
+  at::Tensor loss() {
+    at::Tensor x = at::ones({64, 256}, device);
+    for (auto& each : layers) x = each->forward(x).tanh();
+    return x.square().mean();
+  }
+  void step() {
+    loss().backward();
+    adam->step();
+    adam->zero_grad();
+  }
+  std::vector<torch::nn::Linear> layers;
+  std::unique_ptr<torch::optim::Adam> adam;
+};
+
+// 12 MiB of parameters and moments, in 2 MiB, by two guards one after the other.
+TEST_F(Surroundings, AModelAndItsOptimizersStateMayBeLargerThanTheBudgetThatWatchesThem) {
+  Net plain(16), guarded(16);
+  for (Net* net : {&plain, &guarded}) net->step();
+  for (int turn = 0; turn < 2; ++turn) {
+    Guard& guard = open();
+    guarded.watch(guard);
+    EXPECT_LE(guard.counters().resident_max_bytes, budget.value);
+    EXPECT_EQ(guard.counters().bytes_out, 0u) << "what does not fit goes to the host at once";
+    EXPECT_FALSE(is_away(guarded.layers[0]->weight)) << "what is watched first stays";
+    EXPECT_TRUE(is_away(guarded.layers[15]->weight));
+    for (int i = 0; i < 5; ++i) {
+      const auto step = guard.step();
+      guarded.step();
+    }
+    EXPECT_LE(guard.counters().resident_max_bytes, budget.value);
+    guard_.reset();
+    guarded.step();
+    for (int i = 0; i < 6; ++i) plain.step();
+    for (std::size_t i = 0; i < plain.layers.size(); ++i)
+      EXPECT_TRUE(at::equal(plain.layers[i]->weight, guarded.layers[i]->weight)) << "turn " << turn << ", layer " << i;
+  }
 }
 
 void exchange(const at::Tensor&) {}  // as NCCL's: on a stream of its own, after it has returned

@@ -109,9 +109,22 @@ bool GpuStorages::on_its_device() noexcept {
 
 // --- births and deaths -----------------------------------------------------------------------------------------------
 
+bool GpuStorages::takes(std::size_t bytes) const noexcept {
+  return session_.load() != nullptr && bytes >= small_ && !all_to_libtorch;
+}
+
+// Asked for its address without our lock, since the session's come first. It stays: no operator was seen with it yet.
+c10::DataPtr GpuStorages::enter(Session& session, const void* name, std::size_t bytes) {
+  const DeviceAddress address = session.gpu()->address(name);
+  auto* const handle = new Handle{.name = name, .bytes = bytes, .session = &session, .storage = {}};
+  const std::lock_guard lock(mutex_);
+  handles_[name] = handle;
+  return pointer_to(address, handle);
+}
+
 c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
+  if (!takes(bytes)) return {};
   Session* const session = session_.load();
-  if (session == nullptr || bytes < small_ || all_to_libtorch) return {};
   if (redirected_here != nullptr) return allocate_scratch(*session, bytes);
   if (!announces_this_thread() || !on_its_device()) return {};
   if (session->gpu()->is_table(bytes)) return allocate_table(*session, bytes);
@@ -120,14 +133,33 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
       session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
   settle();
   if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
-  // Asked for without our lock, since the session's come first. It stays: no operator was seen with the memory yet.
-  const DeviceAddress address = session->gpu()->address(*name);
-  auto* const handle = new Handle{.name = *name, .bytes = bytes, .session = session, .storage = {}};
   if (noted_here != nullptr) noted_here->push_back({.bytes = bytes, .at = *name});
   unseen_here.push_back(*name);
-  const std::lock_guard lock(mutex_);
-  handles_[*name] = handle;
-  return pointer_to(address, handle);
+  return enter(*session, *name, bytes);
+}
+
+bool GpuStorages::adopt(c10::StorageImpl& storage, std::string_view name, TensorKind kind) {
+  const std::size_t bytes = storage.nbytes();
+  if (!takes(bytes) || !announces_this_thread() || !on_its_device()) return false;
+  Session& session = *session_.load();
+  if (session.gpu()->is_table(bytes)) {
+    const auto options = at::TensorOptions().dtype(at::kByte).device(the_device);
+    const std::int64_t size[] = {static_cast<std::int64_t>(bytes)};
+    c10::DataPtr table = allocate_table(session, bytes);
+    at::from_blob(table.get(), size, options).copy_(at::from_blob(storage.data_ptr().get(), size, options));
+    storage.set_data_ptr_noswap(std::move(table));
+    return true;
+  }
+  const auto memory = session.allocate({.bytes = {bytes},
+                                        .name = name,
+                                        .kind = kind,
+                                        .persistent = true,
+                                        .copied_from = reinterpret_cast<DeviceAddress>(storage.data_ptr().get())});
+  settle();
+  if (!memory) throw Failure(memory.error());
+  storage.set_data_ptr_noswap(enter(session, *memory, bytes));
+  seen(storage);
+  return true;
 }
 
 c10::DataPtr GpuStorages::allocate_table(Session& session, std::size_t bytes) {
@@ -199,11 +231,8 @@ c10::DataPtr GpuStorages::allocate_scratch(Session& session, std::size_t bytes) 
   }
   const auto name = session.allocate({.bytes = {bytes}, .scratch = true});
   if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
-  auto* const handle = new Handle{.name = *name, .bytes = bytes, .session = &session, .storage = {}};
   unseen_here.push_back(*name);
-  const std::lock_guard lock(mutex_);
-  handles_[*name] = handle;
-  return pointer_to(session.gpu()->address(*name), handle);
+  return enter(session, *name, bytes);
 }
 
 void GpuStorages::free(void* context) {

@@ -47,6 +47,9 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // An operator has the storage as an operand or a result: it may move when the operator has ended. Returns its name,
   // as name_of() does.
   const void* seen(c10::StorageImpl& storage);
+  // The session's memory takes the place of the storage's own, whose bytes it has: in device memory where there is
+  // room, else away. It may move at once. False: it stays libtorch's. Throws Failure.
+  bool adopt(c10::StorageImpl& storage, std::string_view name, TensorKind kind);
   // The calling thread's current device is the guard's.
   static bool on_its_device() noexcept;
   std::uint64_t memory_of_device() const { return cuda_->memory_of_device(); }  // all of it, in bytes; 0: unknown
@@ -91,6 +94,8 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   };
 
   GpuStorages() = default;
+  bool takes(std::size_t bytes) const noexcept;
+  c10::DataPtr enter(Session& session, const void* name, std::size_t bytes);
   c10::DataPtr allocate_scratch(Session& session, std::size_t bytes);
   static void free(void* context);
   static void free_table(void* context);

@@ -2,7 +2,6 @@
 #include "adapter/torch/watched.h"
 
 #include <ATen/MapAllocator.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
@@ -188,23 +187,13 @@ void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorK
   }
   if (c10::impl::cow::is_cow_data_ptr(storage->data_ptr()))
     storage->mutable_data();  // a lazy clone gets bytes of its own first
-  if (storage->device().is_cuda()) return move_in_on_gpu(*storage, name, kind);
+  // Small storages stay with libtorch's own allocator, as when they are made under the guard.
+  if (storage->device().is_cuda()) return static_cast<void>(GpuStorages::opened()->adopt(*storage, name, kind));
   Result<std::byte*> memory =
       session_.allocate({.bytes = {storage->nbytes()}, .name = name, .kind = kind, .persistent = true});
   if (!memory) throw Failure(memory.error());
   std::memcpy(*memory, storage->data_ptr().get(), storage->nbytes());
   storage->set_data_ptr_noswap({*memory, *memory, &release_memory, c10::Device(c10::DeviceType::CPU)});
-}
-
-// Small storages stay with libtorch's own allocator, as when they are made under the guard.
-void Watched::move_in_on_gpu(c10::StorageImpl& storage, const std::string& name, TensorKind kind) {
-  c10::DataPtr memory = GpuStorages::opened()->allocate(storage.nbytes());
-  if (memory.get_context() == nullptr) return;
-  const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
-  const auto bytes = static_cast<std::int64_t>(storage.nbytes());
-  at::from_blob(memory.get(), {bytes}, options).copy_(at::from_blob(storage.data_ptr().get(), {bytes}, options));
-  storage.set_data_ptr_noswap(std::move(memory));
-  session_.label(session_memory(storage), name, kind);
 }
 
 void Watched::watch(torch::nn::Module& module, const std::string& name) {

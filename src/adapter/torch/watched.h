@@ -95,7 +95,6 @@ class Watched {
   void forget_the_dead();
   void leave_mapped_file(const at::Tensor& tensor);
   void move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind);
-  void move_in_on_gpu(c10::StorageImpl& storage, const std::string& name, TensorKind kind);
 
   Session& session_;
   LayerTracker& layers_;
