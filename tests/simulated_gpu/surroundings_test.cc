@@ -3,14 +3,17 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <torch/library.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adam.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "adapter/torch/gpu_storages.h"
@@ -275,6 +278,46 @@ TEST_F(Surroundings, AModelAndItsOptimizersStateMayBeLargerThanTheBudgetThatWatc
     for (std::size_t i = 0; i < plain.layers.size(); ++i)
       EXPECT_TRUE(at::equal(plain.layers[i]->weight, guarded.layers[i]->weight)) << "turn " << turn << ", layer " << i;
   }
+}
+
+// --- threads that do not train ---------------------------------------------------------------------------------------
+
+// libtorch runs the backward passes of all threads on one thread of the device.
+TEST_F(Surroundings, ABackwardPassThatAnotherThreadBeganIsNoPartOfTheStep) {
+  Net plain(5);
+  plain.loss().backward();
+  Guard& guard = open({.fast_memory = 4_MiB});
+  Net mine(5), others(5);
+  mine.watch(guard);
+  std::atomic<int> wrong = 0, passes = 0;
+  std::atomic<bool> stop = false;
+  const auto pass = [&](Net& net) {
+    net.loss().backward();
+    for (std::size_t i = 0; i < net.layers.size(); ++i)
+      if (!at::equal(net.layers[i]->weight.grad(), plain.layers[i]->weight.grad())) ++wrong;
+    net.adam->zero_grad();
+  };
+  c10::impl::VirtualGuardImpl cuda(at::kCUDA);
+  cuda.synchronizeDevice(0);
+  std::thread other([&] {
+    const c10::StreamGuard stream(cuda.getNewStream(device));
+    for (; !stop; ++passes) pass(others);
+    cuda.synchronizeStream(cuda.getStream(device));
+  });
+  std::vector<std::uint64_t> ops;
+  for (int i = 0; i < 25 || passes < 25; ++i) {
+    const std::uint64_t before = guard.counters().ops;
+    {
+      const auto step = guard.step();
+      pass(mine);
+    }
+    ops.push_back(guard.counters().ops - before);
+  }
+  EXPECT_EQ(guard.session().phase(), "planned");
+  stop = true;
+  other.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_THAT(ops, ::testing::Each(ops.front())) << "the other thread's operators are not the step's";
 }
 
 void exchange(const at::Tensor&) {}  // as NCCL's: on a stream of its own, after it has returned

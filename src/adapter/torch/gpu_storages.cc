@@ -93,7 +93,10 @@ c10::DataPtr GpuStorages::pointer_to(DeviceAddress address, Handle* handle) {
   return {reinterpret_cast<void*>(address), handle, &free, the_device};
 }
 
+// Another thread's operator may have the storage moved meanwhile.
 const void* GpuStorages::name_of(const c10::StorageImpl& storage) noexcept {
+  if (instance() == nullptr) return nullptr;
+  const std::lock_guard lock(instance()->mutex_);
   const c10::DataPtr& memory = storage.data_ptr();
   return memory.get_deleter() == &free ? static_cast<const Handle*>(memory.get_context())->name : nullptr;
 }
@@ -306,17 +309,19 @@ void GpuStorages::settle() {
 }
 
 const void* GpuStorages::seen(c10::StorageImpl& storage) {
-  const c10::DataPtr& memory = storage.data_ptr();
-  if (memory.get_deleter() != &free) return nullptr;
-  auto& handle = *static_cast<Handle*>(memory.get_context());
+  const Handle* handle = nullptr;
   {
-    const std::lock_guard lock(mutex_);
-    if (handle.seen == &storage) return handle.name;
-    handle.seen = &storage;
-    handle.storage.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
+    const std::lock_guard lock(mutex_);  // moved() exchanges the pointer under it
+    const c10::DataPtr& memory = storage.data_ptr();
+    if (memory.get_deleter() != &free) return nullptr;
+    auto& seen_now = *static_cast<Handle*>(memory.get_context());
+    handle = &seen_now;
+    if (seen_now.seen == &storage) return seen_now.name;
+    seen_now.seen = &storage;
+    seen_now.storage.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
   }
-  handle.session->gpu()->allow_moves(handle.name);
-  return handle.name;
+  handle->session->gpu()->allow_moves(handle->name);
+  return handle->name;
 }
 
 bool GpuStorages::record_stream(const c10::DataPtr& memory, void* stream) {

@@ -28,6 +28,7 @@
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/small_operands.h"
 #include "adapter/torch/storages.h"
+#include "adapter/torch/training_mark.h"
 #include "base/assert.h"
 
 namespace vedette::adapter {
@@ -189,9 +190,7 @@ struct OpContext final : at::ObserverContext, Kept<OpContext> {
   } turn;
   struct Settling {
     GpuStorages* gpu;
-    ~Settling() {
-      if (gpu != nullptr) gpu->settle();
-    }
+    ~Settling() { gpu != nullptr ? gpu->settle() : void(); }
   } settling{owner.gpu};
   OpScope scope;
   const int exceptions = std::uncaught_exceptions();
@@ -330,10 +329,10 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   // The autograd engine wraps each node, and the sums of gradients that follow it, into a function of its own.
   constexpr char engine[] = "autograd::";
   const bool is_engine = std::strncmp(function.name(), engine, sizeof engine - 1) == 0;
-  // Backward of a GPU's tensors runs on a thread of its device.
-  const bool announced = trains || (owner->gpu != nullptr && (nodes_here > 0 || is_node || is_engine));
-  if (!announced) {
-    if (owner->gpu == nullptr || holding_here > 0 || owner->session.in_child()) return nullptr;
+  // Backward of a GPU's tensors runs on a thread of its device, and so does another thread's.
+  const bool in_pass = nodes_here > 0 || is_node || is_engine;
+  if (!trains && !(owner->gpu != nullptr && in_pass && has_training_mark())) {
+    if (is_node || is_engine || owner->gpu == nullptr || holding_here > 0 || owner->session.in_child()) return nullptr;
     return hold_operands(*owner, function);
   }
   if (owner->session.in_child()) return nullptr;
@@ -365,7 +364,7 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
   if (owner == nullptr || owner->gpu == nullptr) return;
   const bool in_op = op_thread.load(std::memory_order_relaxed) == &this_thread;
-  if (!in_op && !trains && nodes_here == 0) return;
+  if (!in_op && !announces_this_thread()) return;
   if (in_op && !ends_op) {
     for (const c10::IValue& output : function.outputs())
       each_storage(output, c10::kCUDA, [](c10::StorageImpl& storage) {
@@ -434,10 +433,11 @@ void announce_this_thread(Announcer& to) {
   is_of_a_gpu.store(to.gpu != nullptr, std::memory_order_relaxed);
   announcer.store(&to);  // pairs with begin()
   announcing_thread.store(&this_thread, std::memory_order_relaxed);
+  if (to.gpu != nullptr) mark_training_thread();
 }
 
 bool announces_this_thread() noexcept {
-  return nodes_here > 0 || announcing_thread.load(std::memory_order_relaxed) == &this_thread;
+  return announcing_thread.load(std::memory_order_relaxed) == &this_thread || (nodes_here > 0 && has_training_mark());
 }
 
 void stop_announcing(const Announcer& to) {

@@ -5,8 +5,9 @@
 // libtorch lists no operator's inputs. It acts on one thread, the one that ran the last step or made the guard, in
 // steps and between them, and on the outermost operator there. Threads of the user's own, data loaders for instance,
 // are left alone. Under a guard of GPU memory it acts on autograd's device threads, too, while they run nodes of a
-// backward pass. Operators of the user's other threads then hold their operands in GPU memory while they run, and are
-// no part of the step. Thread rule: everything here belongs to the training thread.
+// backward pass that the training thread began (training_mark.h). Operators of the user's other threads, and of their
+// backward passes, then hold their operands in GPU memory while they run, and are no part of the step. Thread rule:
+// everything here belongs to the training thread.
 #pragma once
 #include <memory>
 #include <span>
@@ -67,7 +68,7 @@ void listen_to_operators(Listening what);  // while a guard lives
 
 // From now on this thread's operators go to `announcer`, which is borrowed until stop_announcing().
 void announce_this_thread(Announcer& announcer);
-// The operators of this thread are announced: it trains, or runs nodes of a backward pass on a GPU.
+// The operators of this thread are announced: it trains, or runs nodes of the training's backward pass on a GPU.
 bool announces_this_thread() noexcept;
 void stop_announcing(const Announcer& announcer);  // nothing, where another one has taken its place
 
