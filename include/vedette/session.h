@@ -266,8 +266,10 @@ class Session {
   // An allocation that the op touches only in `parts` is in neither list. Parts may differ from step to step: they are
   // resident when op() returns, as operands are. No plan moves such an allocation: its chunk touched longest ago leaves
   // first.
+  // `result`: the op's largest, where it is known before; 0: as large as the largest operand. On a GPU room for it is
+  // left in one piece, if there is as much beside the operands and no plan has a place for it.
   OpScope op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
-             std::span<const Part> parts = {});
+             std::span<const Part> parts = {}, Bytes result = {});
   // False: many steps have moved nothing and waited for nothing, so that the session rests. Ops may go unannounced
   // until the next step begins, and Counters::ops stands still; a step after something has moved wants them again.
   // Never so with an observer, on a GPU, or where a system call fails on memory that is away; and no session rests

@@ -166,8 +166,8 @@ class PlaceExecutor {
   Result<void> begin_again(std::span<const BlockIndex>, cuda::StreamHandle stream);
   void end_again(std::span<const BlockIndex>, cuda::StreamHandle stream);
 
-  // Where no plan says where an op's results lie, room for one as large as its largest operand is left in one piece, if
-  // there is as much beside the operands.
+  // Where no plan says where an op's results lie, room for the largest one is left in one piece, if there is as much
+  // beside the operands. It is as large as the largest operand, or as `result`.
   enum class Results : std::uint8_t { placed, anywhere };
   // How the op's end is remembered, and deaths until the next op begins: by an event each, which costs the host a
   // microsecond, or on the default stream by none. What waits for one that is noted waits for all that is queued by
@@ -178,7 +178,7 @@ class PlaceExecutor {
   // are moved side by side. True: the stream may have to wait for a copy, or for the place of one. Errors leave none of
   // them pinned.
   Result<bool> begin_op(std::span<const BlockIndex>, cuda::StreamHandle stream, Results = Results::placed,
-                        Ends = Ends::marked);
+                        Ends = Ends::marked, Bytes result = {});
   // All work of the op is queued.
   void end_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
   // Work on `stream` that no op announces uses the block, as record_stream() says.
@@ -235,7 +235,7 @@ class PlaceExecutor {
   bool has_come(const Expected::Fetch&) const;
   void leaves_too_soon(BlockIndex);
   Result<void> evict(BlockIndex, MoveCause);
-  Result<bool> pin_for(std::span<const BlockIndex>, std::uint32_t stream, Results);
+  Result<bool> pin_for(std::span<const BlockIndex>, std::uint32_t stream, Results, Bytes result = {});
   void unpin_for(std::span<const BlockIndex>, std::uint32_t stream);
   Result<void> copy(const Transfer&, cuda::Address to, cuda::Address from);
   void leave_without_copy(BlockIndex, MoveCause);
@@ -249,7 +249,7 @@ class PlaceExecutor {
   std::optional<Coming> take_coming(BlockIndex);
   Result<void> pin(std::span<const BlockIndex>, Results);
   Result<void> pin_side_by_side(std::span<const BlockIndex>, Results);
-  bool leaves_one_piece(std::span<const BlockIndex>) const;
+  bool leaves_one_piece(std::span<const BlockIndex>, Bytes result) const;
   void advance();
   Result<cuda::StreamPoint> end_of_uses(std::uint32_t stream);
   Result<void> cover_uses(Block&);

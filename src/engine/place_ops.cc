@@ -41,7 +41,7 @@ Result<void> PlaceExecutor::pin(std::span<const BlockIndex> blocks, Results resu
   return {};
 }
 
-bool PlaceExecutor::leaves_one_piece(std::span<const BlockIndex> blocks) const {
+bool PlaceExecutor::leaves_one_piece(std::span<const BlockIndex> blocks, Bytes result) const {
   std::uint64_t taken = 0, largest = 0;
   for (const BlockIndex index : blocks) {
     const std::uint64_t bytes = rounded(blocks_[index.value].bytes);
@@ -49,6 +49,7 @@ bool PlaceExecutor::leaves_one_piece(std::span<const BlockIndex> blocks) const {
     largest = std::max(largest, bytes);
   }
   const std::uint64_t most = arena_.bytes().value;
+  if (taken + rounded(result) <= most) largest = std::max(largest, rounded(result));
   if (taken + largest > most) return true;  // there is none to be had
   // Operands cut the range into at most one piece more than there are operands.
   return (most - taken) / (blocks.size() + 1) >= largest || arena_.victims({largest}).has_value();
@@ -90,16 +91,17 @@ void PlaceExecutor::let_use(std::uint32_t stream, const Block& block) {
 }
 
 Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream, Results results,
-                                     Ends ends) {
+                                     Ends ends, Bytes result) {
   const std::lock_guard lock(guard_);
   ends_ = ends;
-  return pin_for(blocks, points_.number_of(stream), results);
+  return pin_for(blocks, points_.number_of(stream), results, result);
 }
 
-Result<bool> PlaceExecutor::pin_for(std::span<const BlockIndex> blocks, std::uint32_t number, Results results) {
+Result<bool> PlaceExecutor::pin_for(std::span<const BlockIndex> blocks, std::uint32_t number, Results results,
+                                    Bytes result) {
   advance();
   auto pinned = pin(blocks, results);
-  if (pinned && results == Results::anywhere && !leaves_one_piece(blocks)) {
+  if (pinned && results == Results::anywhere && !leaves_one_piece(blocks, result)) {
     for (const BlockIndex each : blocks) arena_.unpin(each);
     pinned = pin_side_by_side(blocks, results);
   } else if (!pinned && pinned.error().cause == Cause::out_of_memory) {

@@ -88,7 +88,7 @@ class SessionCore {
   void begin_step();
   void end_step() noexcept;
   void begin_op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
-                std::span<const Part> parts);
+                std::span<const Part> parts, Bytes result);
   void end_op() noexcept;
   bool wants_ops() noexcept { return !rest_.ask(); }
   void hear_ops() noexcept { rest_.end(); }

@@ -160,6 +160,7 @@ Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) {
                       .operands_of_whole_op = {},
                       .ahead = nullptr,
                       .start = nullptr,
+                      .result = {},
                       .written = op_.written(),
                       .planned = false,
                       .repeats = false};
@@ -176,7 +177,7 @@ Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) {
 }
 
 void SessionCore::begin_op(std::string_view name, std::span<const void* const> reads,
-                           std::span<const void* const> writes, std::span<const vedette::Part> parts) {
+                           std::span<const void* const> writes, std::span<const vedette::Part> parts, Bytes result) {
   if (op_depth_++ > 0) return;  // an op inside an op is part of it
   if (logger_.running() && logger_.next_op() == most_ops_of_a_step) cut_step();
   std::uint32_t index = 0;
@@ -205,6 +206,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   if (recomputer_ != nullptr && in_step) make_before_op(index, left_plan);
   Executor::Part part = part_now(op_.needs_more_than_operands() ? operands : op_.operands());
   part.ahead = ahead;
+  part.result = result;
   executor_->begin_op({index}, name, part);
   if (in_step && pages_ != nullptr) pages_->op_is_ready();
   const Nanoseconds stalled = executor_->stalled_since_last_asked();

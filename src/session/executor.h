@@ -175,6 +175,7 @@ class Executor {
     const Ahead* ahead = nullptr;                      // without a plan
     // The first part of a step by a plan that did not run whole in the step before: memory is as another plan left it.
     const StepStart* start = nullptr;
+    Bytes result = {};  // the op's largest, where the program knows it
     // Operands that it announces as written. A plan need not know them: steps are told apart by sizes, not by tensors.
     std::span<const ChunkRange> written = {};
     bool planned = false;  // `moves` are a plan's

@@ -324,7 +324,7 @@ void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) 
   op_runs_ = true;
   largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
   const auto results = part.places == nullptr ? PlaceExecutor::Results::anywhere : PlaceExecutor::Results::placed;
-  const auto waits = places_->begin_op(operands_, op_stream_, results, ends_of(op));
+  const auto waits = places_->begin_op(operands_, op_stream_, results, ends_of(op), part.result);
   if (!waits) die((std::string(name) + ": " + waits.error().message).c_str());
   for (const ChunkRange chunks : part.written)
     if (const BlockIndex* const block = block_of(chunks)) places_->may_change(*block);

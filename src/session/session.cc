@@ -123,10 +123,10 @@ void Session::mark_layer(std::string_view name, Phase phase) {
 }
 
 OpScope Session::op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
-                    std::span<const Part> parts) {
+                    std::span<const Part> parts, Bytes result) {
   const Uncancelled in_here;
   if (in_child()) return OpScope(*this);
-  core_->begin_op(name, reads, writes, parts);
+  core_->begin_op(name, reads, writes, parts, result);
   deliver_or(*core_, [&] { core_->end_op(); });
   return OpScope(*this);
 }

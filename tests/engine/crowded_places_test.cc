@@ -87,6 +87,33 @@ TEST_F(CrowdedPlaces, AResultThatHasNoPlaceFindsRoomBesideTheOperands) {
   }
 }
 
+// Small operands everywhere, and a result that is larger than each of them: it has room in one piece where it is told.
+TEST_F(CrowdedPlaces, ALargeResultOfSmallOperandsFindsRoomBesideThem) {
+  for (const Bytes told : {512_KiB, 1_MiB, Bytes{}}) {  // 1 MiB: more than there is
+    const auto device = open_device();
+    Pointed pointed;
+    const auto stream = cuda::Stream::create(device).value();
+    const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+    std::vector<BlockIndex> operands;
+    for (std::uint64_t i = 0; i < 8; ++i) {
+      const auto born = executor->allocate(16_KiB, stream.handle(), i * (128 << 10)).value();
+      pointed.at[born.block.value] = born.address;
+      operands.push_back(born.block);
+      launch_fill(stream.handle(), born.address, 1024, static_cast<std::uint32_t>(i + 1));
+      executor->allow_moves(born.block);
+    }
+    executor->begin_op(operands, stream.handle(), PlaceExecutor::Results::anywhere, PlaceExecutor::Ends::marked, told)
+        .value();
+    EXPECT_EQ(executor->allocate(512_KiB, stream.handle()).ok(), told == 512_KiB) << told.value;
+    std::uint32_t sums[8] = {};
+    for (std::size_t i = 0; i < 8; ++i) launch_read(stream.handle(), pointed.at[operands[i].value], 1024, &sums[i]);
+    executor->end_op(operands, stream.handle());
+    stream.synchronize().value();
+    for (std::uint32_t i = 0; i < 8; ++i) EXPECT_EQ(sums[i], 1024 * (i + 1));
+    EXPECT_THAT(control().races(), ::testing::IsEmpty());
+  }
+}
+
 // Pinned memory is full of what comes back from the disk for later ops, when something has to leave now.
 TEST_F(CrowdedPlaces, WhatIsReadAheadOfNeedMakesRoomForWhatHasToLeave) {
   const auto device = open_device();

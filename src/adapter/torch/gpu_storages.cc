@@ -17,6 +17,8 @@
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/gpu_lookups.h"
 #include "adapter/torch/operators.h"
+#include "adapter/torch/storages.h"
+#include "base/assert.h"
 #include "base/readable.h"
 #include "vedette/result.h"
 
@@ -395,6 +397,17 @@ void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home) {
     at::from_blob(home.get(), {bytes}, options).copy_(at::from_blob(storage.data_ptr().get(), {bytes}, options));
   }
   storage.set_data_ptr_noswap(std::move(home));
+}
+
+void refuse_to_communicate(const char* op, c10::ArrayRef<const c10::IValue> arguments) {
+  const auto refuse = [&](const c10::StorageImpl& storage) {
+    if (GpuStorages::name_of(storage) == nullptr) return;
+    die((std::string(op) +
+         " communicates a tensor that a guard of GPU memory moves, on a stream that the guard does not know; make the "
+         "tensor before the guard, or train on several GPUs without one")
+            .c_str());
+  };
+  for (const c10::IValue& argument : arguments) each_storage(argument, c10::kCUDA, refuse);
 }
 
 }  // namespace vedette::adapter

@@ -9,6 +9,7 @@
 // Thread rule: any thread; open() and activate() belong to the thread that makes and ends guards. Immortal, because
 // storages outlive every guard.
 #pragma once
+#include <ATen/core/ivalue.h>
 #include <c10/core/StorageImpl.h>
 
 #include <atomic>
@@ -115,5 +116,9 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
 // Copies the bytes of a storage that is ours to `home`, to which it points from then on. Throws c10::Error where it
 // cannot be brought into GPU memory.
 void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home);
+
+// Ends the process with a sentence where a collective has a storage that is ours: it writes when its operator has
+// returned, on a stream of its own.
+void refuse_to_communicate(const char* op, c10::ArrayRef<const c10::IValue> arguments);
 
 }  // namespace vedette::adapter

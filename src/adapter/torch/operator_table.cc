@@ -87,6 +87,34 @@ std::optional<Operator::Rows> looks_up_rows(std::string_view name) {
   return found == known.end() ? std::nullopt : std::optional(found->rows);
 }
 
+Operator::Result result_of(std::string_view name, const std::optional<Operator::Rows>& rows) {
+  using Result = Operator::Result;
+  if (name == "aten::convolution" || name == "aten::_convolution") return Result::convolution;
+  if (is_one_of<10>(name, {"aten::mm", "aten::addmm", "aten::_addmm_activation", "aten::bmm", "aten::baddbmm",
+                           "aten::matmul", "aten::linear", "aten::ger", "aten::addr", "aten::_cdist_forward"}))
+    return Result::matrix_product;
+  return rows && !rows->is_sparse ? Result::looked_up : Result::as_operands;
+}
+
+// Of a later argument, where there are two: gradients have both sizes, theirs first.
+void tell_sizes(const c10::Argument& argument, std::uint8_t index, Operator& of) {
+  using Result = Operator::Result;
+  struct Known {
+    std::string_view name;
+    Result result;
+  };
+  static constexpr std::array known = {Known{"size", Result::listed},           Known{"input_sizes", Result::listed},
+                                       Known{"input_size", Result::listed},     Known{"self_sizes", Result::listed},
+                                       Known{"num_weights", Result::listed},    Known{"repeats", Result::repeated},
+                                       Known{"output_size", Result::resampled}, Known{"pad", Result::padded}};
+  if (argument.name() == "dtype") of.type = index;
+  const auto found =
+      std::find_if(known.begin(), known.end(), [&](const Known& one) { return one.name == argument.name(); });
+  if (found == known.end()) return;
+  of.result = found->result;
+  of.numbers = index;
+}
+
 // For tensors on the CPU libtorch calls the operator of one tensor for each.
 bool goes_through_a_list(std::string_view name) { return name.starts_with("aten::_foreach_"); }
 
@@ -104,7 +132,9 @@ Operator describe(const c10::OperatorHandle& handle) {
   result.communicates = begins_works(name);
   result.takes_lists = takes_lists(name);
   result.rows = looks_up_rows(name);
+  result.result = result_of(name, result.rows);
   for (const c10::Argument& argument : schema.arguments()) {
+    tell_sizes(argument, static_cast<std::uint8_t>(result.uses.size()), result);
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;
     if (writes(argument.alias_info()))
       use = argument.is_out() || fills(name) ? Operator::overwrite : Operator::read | Operator::write;

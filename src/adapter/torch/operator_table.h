@@ -34,6 +34,20 @@ struct Operator {
   bool list_is_transparent = false;     // so where its first argument is a list of more than one tensor
   std::vector<std::uint8_t> uses = {};  // of argument i; arguments beyond the list are read
   std::optional<Rows> rows = {};
+  // The rule for the shape of the op's result (result_size.h), by argument `numbers` where there is one.
+  enum class Result : std::uint8_t {
+    as_operands,  // expanded to each other
+    matrix_product,
+    convolution,
+    looked_up,  // `rows`
+    listed,     // `numbers` are the sizes, or one is the count of rows
+    repeated,
+    resampled,
+    padded,
+  };
+  static constexpr std::uint8_t none = 255;
+  Result result = Result::as_operands;
+  std::uint8_t numbers = none, type = none;  // arguments; `type`: of the result's entries
 };
 
 // The arguments of an op that has begun. An interpreter, TorchScript's for one, calls an operator with its whole stack:

@@ -24,6 +24,7 @@
 #include "adapter/torch/gloo_works.h"
 #include "adapter/torch/gpu_lists.h"
 #include "adapter/torch/gpu_storages.h"
+#include "adapter/torch/result_size.h"
 #include "adapter/torch/rows.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/small_operands.h"
@@ -53,6 +54,7 @@ struct Operands {  // addresses of storages
   std::vector<Part> parts;
   std::optional<LayerIndex> parameter;
   SmallOperands small;
+  Bytes result = {};  // as likely_result() has it
 };
 
 // The whole storage is written: its former bytes are of no use.
@@ -95,18 +97,6 @@ bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> in
   if (owner.gpu != nullptr || inputs.empty() || !inputs[0].isTensorList()) return false;
   const auto list = inputs[0].toListRef();
   return list.size() > 1 && list[0].isTensor() && list[0].toTensor().is_cpu();
-}
-
-// The writes go on when the operator has returned, on a stream of its own: the guard would move their memory.
-void refuse_to_communicate(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
-  const auto refuse = [&](const c10::StorageImpl& storage) {
-    if (GpuStorages::name_of(storage) == nullptr) return;
-    die((std::string(name) +
-         " communicates a tensor that a guard of GPU memory moves, on a stream that the guard does not know; make the "
-         "tensor before the guard, or train on several GPUs without one")
-            .c_str());
-  };
-  for (const c10::IValue& input : inputs) each_storage(input, c10::kCUDA, refuse);
 }
 
 // A tensor that fills its storage tells the storage's shape.
@@ -170,7 +160,7 @@ struct OpContext final : at::ObserverContext, Kept<OpContext> {
   OpContext(Announcer& a, const char* name, const Operands& operands, c10::ArrayRef<const c10::IValue> inputs)
       : owner(a),
         scope(a.session.op(name, {operands.reads.data(), operands.reads.size()},
-                           {operands.writes.data(), operands.writes.size()}, operands.parts)) {
+                           {operands.writes.data(), operands.writes.size()}, operands.parts, operands.result)) {
     if (owner.gpu != nullptr) owner.gpu->settle();
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
     const bool in_optimizer = optimizer_steps > 0 || owner.layers.phase() == Phase::optimizer;
@@ -264,6 +254,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
     const std::uint8_t use = i < op.uses.size() ? op.uses[i] : std::uint8_t{Operator::read};
     if (use != Operator::nothing || owner.gpu != nullptr) add(inputs[i], use, owner, operands);
   }
+  if (owner.gpu != nullptr) operands.result = {likely_result(op, inputs)};
   if (owner.in_step) {
     const auto mark = owner.layers.begin_op(
         {.parameter = operands.parameter, .sequence = function.seqNr(), .gradients_on = c10::GradMode::is_enabled()});
