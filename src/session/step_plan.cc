@@ -33,6 +33,12 @@ std::vector<bool> parts_that_make_recomputed(const Trace& trace, const Plan& pla
   return parts;
 }
 
+// Tensors begin away and no move brings one: ops fetch for themselves, and what is there may stay where it is.
+bool leaves_fetches_to_ops(const Plan& plan) {
+  return std::any_of(plan.home.begin(), plan.home.end(), [](TierIndex home) { return home != TierIndex{0}; }) &&
+         std::none_of(plan.moves.begin(), plan.moves.end(), [](const Move& move) { return move.verb == Verb::fetch; });
+}
+
 // How many tensors live in each chunk before an op: walks through the step. In all O(tensors * their chunks).
 class LivingInChunks {
  public:
@@ -205,6 +211,7 @@ bool StepPlan::Draft::make_in_room(std::uint32_t percent) {
   plan = policy->prepare(units.trace, assumed);
   if (!plan) return true;
   if (auto accepted = acceptable(*plan, machine, *executor); !accepted) return plan = accepted.error(), true;
+  if (leaves_fetches_to_ops(*plan)) return true;  // without places
   places->moves = tabulate(units, *plan, options.chunk, Fetches::as_planned);
   auto found = arrange({units, places->moments}, *plan, places->moves, places->range);
   if (!found) return plan = found.error(), false;
@@ -222,7 +229,7 @@ void StepPlan::Draft::make_in_places() {
     percent -= less;
     policy = make_policy(options.policy, options.seed);
   }
-  if (!plan) return;
+  if (!plan || !places->found) return;
   look_at_places();
   if (!places->choose_room || machine.can_recompute || plan->moves.empty()) return;
   for (const std::uint32_t smaller : {less, 2 * less}) {

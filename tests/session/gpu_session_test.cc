@@ -88,6 +88,16 @@ TEST_F(GpuSession, EveryPolicyHasTheHostsNumbers) {
   }
 }
 
+// No plan brings an operand, so that there is none for places either.
+TEST_F(GpuSession, OnDemandMovesNothingWhereAllFits) {
+  const Ran ran = run(16_MiB, "on-demand", 10);
+  EXPECT_EQ(ran.later.bytes_in + ran.later.bytes_out, 0u);
+  EXPECT_THAT(ran.messages, ::testing::IsEmpty());
+  const Ran half = run(Bytes{ran.peak.value / 2}, "on-demand", 10);
+  EXPECT_GT(half.later.bytes_in, 0u);
+  EXPECT_LE(half.later.bytes_in, (16_MiB).value) << "operands that had to leave, not all in each op";
+}
+
 // 4.3 MiB live, of which the GPU has 2 MiB and pinned memory 1 MiB: what is left lies on the disk.
 TEST_F(GpuSession, ThreeLevelsHaveTheHostsNumbersByAPlan) {
   const Ran ran = run(2_MiB, "vedette", until_settled, "host:1MiB+nvme:" + ::testing::TempDir());
