@@ -70,8 +70,8 @@ TEST(RecordingGuard, RecordsItsStepsByOneOption) {
   const Headline told = Recording::open(path).value().headline().value();
   EXPECT_EQ(told.steps, 4u);
   EXPECT_TRUE(told.complete);
-  EXPECT_THAT(told.program, StartsWith("adapter_record"));
-  EXPECT_THAT(told.origin.command, HasSubstr("adapter_record_test"));
+  EXPECT_THAT(told.program, StartsWith("tests_adapter"));
+  EXPECT_THAT(told.origin.command, HasSubstr("tests_adapter"));
   EXPECT_EQ(told.origin.libtorch, TORCH_VERSION);
   EXPECT_FALSE(told.origin.vedette.empty());
   EXPECT_GT(told.origin.memory, Bytes{0});
