@@ -46,7 +46,9 @@ without_randomisation=''
 say() { printf 'test: %s min: %s\n' $((SECONDS / 60)) "$*"; }
 
 # Seconds that processors computed for this script's children that have ended, ccache's and compilers' among them.
-processor_s() { awk -v ticks="$(getconf CLK_TCK)" '{ printf "%d", ($16 + $17) / ticks }' /proc/$$/stat; }
+processor_s() {
+  awk -v ticks="$(getconf CLK_TCK)" '{ printf "%d", ($16 + $17) / ticks }' /proc/$$/stat
+}
 
 # stage WORDS: ends the stage that began at $began.
 stage() { stages+=$(printf '  %6.1f min  %s' "$(awk "BEGIN { print ($SECONDS - $began) / 60 }")" "$*")$'\n'; }
@@ -154,7 +156,8 @@ case $mode in
   room)
     scripts/setup.sh
     [ -f build/release/build.ninja ] || cmake --preset release -DVEDETTE_DATA="$VEDETTE_DATA" >build/release.log
-    mapfile -t programs < <(ninja -C build/release -t targets all | sed -n "s/^\(tests_$room\(_[a-z0-9_]*\)\?\): phony$/\1/p")
+    mapfile -t programs < <(ninja -C build/release -t targets all |
+      sed -n "s/^\(tests_$room\(_[a-z0-9_]*\)\?\): phony$/\1/p")
     [ ${#programs[@]} -gt 0 ] || refuse "tests/$room has no programs: this needs libtorch, or benches, or the command"
     cmake --build --preset release --target "${programs[@]}" -- --quiet
     check release -j "$(nproc)" -R "^$room/" -LE slow
@@ -172,8 +175,8 @@ esac
 
 [ ! -f build/release-tests.xml ] || /usr/bin/python3 scripts/skipped_tests.py build/release-tests.xml
 if [ $mode = gate ]; then echo "  left to scripts/test.sh --full: clang++, sanitizers, long stress, and the slow tests"; fi
-printf '\nstages (%s, %s processors):\n%s' "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc)" \
-  "$stages"
+printf '\nstages (%s, %s processors):\n%s' \
+  "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc)" "$stages"
 printf 'in all %d min; building took %d processor seconds, tests %d min\n' $((SECONDS / 60)) "$building_s" \
   $((tests_s / 60))
 [ $mode != full ] || /usr/bin/python3 scripts/full_run.py || failed=1

@@ -7,7 +7,7 @@
 
 namespace vedette {
 
-using place::NextUses;
+using moves::NextUses;
 
 void PlaceExecutor::forget_fetches() {
   for (const Expected::Fetch& each : ahead_.fetches)

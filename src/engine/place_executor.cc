@@ -308,7 +308,7 @@ PlaceExecutor::Place PlaceExecutor::place(BlockIndex index) const {
   return arena_.offset(index);
 }
 
-place::Arena::Stretch PlaceExecutor::longest_movable() const {
+moves::RangeAllocator::Stretch PlaceExecutor::longest_movable() const {
   const std::lock_guard lock(guard_);
   return arena_.longest_movable();
 }

@@ -11,9 +11,9 @@
 //   drop    As death, and the block lives: it is nowhere, until it adopts the place of another block (place_drops.cc).
 //
 // A plan says where blocks lie (`place`, an offset) and when they leave and come back: leave(), bring(). Ops without a
-// plan are served as well: first fit, eviction of the least recently used block (place/arena.h). Where an earlier step
-// lets expect what comes, the block leaves whose room is free longest (place_ahead.cc). A planned place in which an
-// unplanned block lies is cleared; where that block may not leave, the planned one lies elsewhere.
+// plan are served as well: first fit, eviction of the least recently used block (moves/range_allocator.h). Where an
+// earlier step lets expect what comes, the block leaves whose room is free longest (place_ahead.cc). A planned place in
+// which an unplanned block lies is cleared; where that block may not leave, the planned one lies elsewhere.
 //
 // Thread rule: any thread in which the device's context is current; calls take turns. The host waits in three cases:
 // pinned memory is full of slots whose copies still run, an op needs a block that is still read from the disk, and at
@@ -33,9 +33,9 @@
 #include "cuda/device_range.h"
 #include "cuda/points.h"
 #include "engine/host_slots.h"
-#include "engine/op_schedule.h"
-#include "place/arena.h"
-#include "place/next_uses.h"
+#include "moves/next_uses.h"
+#include "moves/op_schedule.h"
+#include "moves/range_allocator.h"
 #include "tier/link_habits.h"
 #include "vedette/observer.h"
 
@@ -43,7 +43,7 @@ namespace vedette {
 
 class PlaceExecutor {
  public:
-  using BlockIndex = place::BlockIndex;
+  using BlockIndex = moves::BlockIndex;
 
   // Called under the executor's lock.
   class Pointers {
@@ -132,13 +132,13 @@ class PlaceExecutor {
 
   // Ops without a plan: what an earlier step lets expect of the op that begins next, and of those that follow.
   struct Expected {
-    place::NextUses::Calendar calendar;
+    moves::NextUses::Calendar calendar;
     bool anew = false;        // fetches that were told before are wrong by now
     bool makes_room = true;   // for fetches; else only holes are filled
     std::uint64_t until = 0;  // tick: what is used before then stays
     Bytes births;             // of the next op
     OpSchedule schedule;
-    std::span<const place::NextUses::Use> uses;
+    std::span<const moves::NextUses::Use> uses;
     struct Fetch {
       BlockIndex block;
       bool unchanged = false;
@@ -187,9 +187,9 @@ class PlaceExecutor {
   void watch(Watcher* watcher);  // nullptr: no longer
 
   cuda::Address range() const noexcept { return range_.address(); }
-  place::Arena::Stretch longest_movable() const;  // of the range: no block lies there that may not move
-  cuda::Address address(BlockIndex) const;        // 0: away
-  Place place(BlockIndex) const;                  // nullopt: away
+  moves::RangeAllocator::Stretch longest_movable() const;  // of the range: no block lies there that may not move
+  cuda::Address address(BlockIndex) const;                 // 0: away
+  Place place(BlockIndex) const;                           // nullopt: away
   Bytes bytes(BlockIndex) const;
   Counters counters() const;
 
@@ -276,7 +276,7 @@ class PlaceExecutor {
   cuda::Points points_;
   HostSlots host_;
   std::uint32_t in_number_ = 0, out_number_ = 0;
-  place::Arena arena_;
+  moves::RangeAllocator arena_;
   std::vector<Block> blocks_;
   std::vector<BlockIndex> unused_;
   // By offset: points to pass before bytes of a hole are written again.
@@ -291,7 +291,7 @@ class PlaceExecutor {
   std::vector<Coming> coming_;
   struct {
     bool known = false;
-    place::NextUses uses;
+    moves::NextUses uses;
     std::vector<Expected::Fetch> fetches;  // to come
     bool makes_room = false;
     std::uint64_t until = 0;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "session/executor.h"
+#include "moves/executor.h"
 
 namespace vedette::detail {
 

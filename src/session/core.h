@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/this_process.h"
+#include "moves/executor.h"
 #include "session/arena.h"
 #include "session/buckets.h"
-#include "session/executor.h"
 #include "session/foresight.h"
 #include "session/messages.h"
 #include "session/op_times.h"

@@ -25,8 +25,8 @@
 #include <span>
 #include <vector>
 
+#include "moves/executor.h"
 #include "session/arena.h"
-#include "session/executor.h"
 #include "session/like_step.h"
 
 namespace vedette::detail {

@@ -34,7 +34,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Optio
     : device_(device), options_(options), times_(device) {}
 
 Executor::Stretch GpuExecutor::range_of_plans() const noexcept {
-  const place::Arena::Stretch movable = places_->longest_movable();
+  const moves::RangeAllocator::Stretch movable = places_->longest_movable();
   return {.first = movable.first, .bytes = movable.bytes, .unit = options_.unit};
 }
 
@@ -286,7 +286,7 @@ void GpuExecutor::expect(const Part& part) {
     if (block == nullptr) continue;
     ahead_.uses.push_back({.block = *block,
                            .tick = part.step_begins + use.after,
-                           .dead_at = use.dead_at ? part.step_begins + *use.dead_at : place::NextUses::never});
+                           .dead_at = use.dead_at ? part.step_begins + *use.dead_at : moves::NextUses::never});
   }
   for (const OpMoves::Fetch& fetch : ahead.fetches)
     if (const BlockIndex* const block = block_of(fetch.chunks))

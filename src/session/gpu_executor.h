@@ -1,5 +1,5 @@
 // The executor of GPU memory: each tensor is a block of the place executor. A chunk of the arena is a name; the first
-// one of a tensor finds its block. A plan says where a block lies (session/planned_places.h), when it leaves for pinned
+// one of a tensor finds its block. A plan says where a block lies (moves/planned_places.h), when it leaves for pinned
 // host memory and when it comes back.
 //
 // A step that follows its plan begins with every block where the plan has it. After a step that did not, or under
@@ -22,8 +22,8 @@
 
 #include "cuda/pinned_pool.h"
 #include "engine/place_executor.h"
+#include "moves/executor.h"
 #include "session/device_reports.h"
-#include "session/executor.h"
 #include "session/gpu_tables.h"
 #include "session/stream_times.h"
 #include "session/tensor_drops.h"
@@ -178,7 +178,7 @@ class GpuExecutor final : public Executor,
   std::vector<BlockIndex> operands_;  // of the running op
   struct {                            // of a step without a plan
     bool known = false;
-    std::vector<place::NextUses::Use> uses;
+    std::vector<moves::NextUses::Use> uses;
     std::vector<PlaceExecutor::Expected::Fetch> fetches;
   } ahead_;
   std::uint32_t op_chunks_ = 0;  // of its operands and births

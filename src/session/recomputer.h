@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "moves/executor.h"
 #include "session/arena.h"
-#include "session/executor.h"
 #include "session/lineage.h"
 #include "session/step_logger.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/readable.h"
-#include "session/executor.h"
+#include "moves/executor.h"
 
 namespace vedette::detail {
 

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "base/given_up.h"
+#include "moves/place_waits.h"
+#include "moves/planned_places.h"
+#include "moves/step_start.h"
 #include "pack/large_ops.h"
-#include "session/place_waits.h"
-#include "session/planned_places.h"
-#include "session/step_start.h"
 
 namespace vedette::detail {
 namespace {

@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "base/grouped.h"
+#include "moves/executor.h"
+#include "moves/move_table.h"
 #include "pack/op_sections.h"
 #include "pack/packed_trace.h"
 #include "pack/tensor_units.h"
 #include "pack/units.h"
-#include "session/executor.h"
-#include "session/move_table.h"
 #include "vedette/policy.h"
 
 namespace vedette::detail {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "cuda/device.h"
-#include "session/executor.h"
+#include "moves/executor.h"
 
 namespace vedette::detail {
 

@@ -6,7 +6,7 @@
 #pragma once
 #include <span>
 
-#include "session/executor.h"
+#include "moves/executor.h"
 
 namespace vedette::detail {
 

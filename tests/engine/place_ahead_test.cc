@@ -9,7 +9,7 @@ namespace vedette::testing::place_ahead_test {
 namespace {
 
 using BlockIndex = PlaceExecutor::BlockIndex;
-using place::NextUses;
+using moves::NextUses;
 
 class PlacesAhead : public SimulatedGpu {};
 

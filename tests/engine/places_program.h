@@ -146,14 +146,14 @@ class PlacesProgram {
     targets_ += targets.size();
   }
   void expect(const Tensor& to, const Tensor& from) {
-    std::vector<place::NextUses::Use> uses;
+    std::vector<moves::NextUses::Use> uses;
     std::vector<PlaceExecutor::Expected::Fetch> fetches;
     ++tick_;
     for (const Tensor& each : tensors_) {
       if (random_() % 3 == 0) continue;
       uses.push_back({.block = each.block,
                       .tick = tick_ + random_() % 40,
-                      .dead_at = random_() % 4 == 0 ? tick_ + random_() % 40 : place::NextUses::never});
+                      .dead_at = random_() % 4 == 0 ? tick_ + random_() % 40 : moves::NextUses::never});
       if (random_() % 4 == 0) fetches.push_back({.block = each.block, .unchanged = random_() % 2 == 0});
     }
     for (const Tensor* each : {&to, &from}) uses.push_back({.block = each->block, .tick = tick_ + 1});

@@ -2,9 +2,9 @@
 // policy hears what steps should wait for their places.
 #include <gtest/gtest.h>
 
+#include "moves/place_waits.h"
+#include "moves/planned_places.h"
 #include "session/idle_executor.h"
-#include "session/place_waits.h"
-#include "session/planned_places.h"
 #include "session/step_plan.h"
 
 namespace vedette::detail::best_plan_test {

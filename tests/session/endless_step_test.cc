@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "session/executor.h"
+#include "moves/executor.h"
 #include "session/loop.h"
 #include "support/sanitized.h"
 

@@ -1,7 +1,7 @@
 // An executor that has no memory and does nothing: tests override what they look at.
 #pragma once
+#include "moves/executor.h"
 #include "os/program.h"
-#include "session/executor.h"
 
 namespace vedette::testing {
 

@@ -10,8 +10,8 @@
 #include <map>
 #include <optional>
 
+#include "moves/step_start.h"
 #include "session/loop.h"
-#include "session/step_start.h"
 #include "vedette/check.h"
 #include "vedette/observer.h"
 #include "vedette/policy.h"

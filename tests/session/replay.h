@@ -149,7 +149,7 @@ class ReplayPlayer final : public Player {
   }
   void op(std::string_view name, const Tensors& reads, const Tensors& writes, const Body& body) override {
     const std::vector<const void*> read = addresses(reads), written = addresses(writes);
-    core_->begin_op(name, read, written, {});
+    core_->begin_op(name, read, written, {}, {});
     body();
     core_->end_op();
     turns();

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "session/executor.h"
+#include "moves/executor.h"
 
 namespace vedette::detail::step_logger_test {
 namespace {

@@ -3,12 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "moves/step_start.h"
 #include "os/devices.h"
 #include "session/buckets.h"
 #include "session/chunk_executor.h"
 #include "session/stack.h"
 #include "session/step_logger.h"
-#include "session/step_start.h"
 #include "vedette/machine.h"
 
 namespace vedette::detail::step_plan_test {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/grouped.h"
+#include "moves/executor.h"
 #include "pack/units.h"
-#include "session/executor.h"
 
 namespace vedette::detail {
 

@@ -1,5 +1,5 @@
 // Where each unit is as the step begins: see step_start.h.
-#include "session/step_start.h"
+#include "moves/step_start.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,5 +1,5 @@
 // A step on three clocks, with what each byte of the range waits for: see place_waits.h.
-#include "session/place_waits.h"
+#include "moves/place_waits.h"
 
 #include <algorithm>
 #include <iterator>

@@ -1,5 +1,5 @@
 // Random programs of blocks, held against a map of bytes and against a search of all windows.
-#include "place/arena.h"
+#include "moves/range_allocator.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-namespace vedette::place::arena_test {
+namespace vedette::moves::range_allocator_test {
 namespace {
 
 constexpr std::uint64_t unit = 64, units = 48;
@@ -107,20 +107,20 @@ class Blocks : public ::testing::Test {
       longest = end - begin;
       first = begin;
     }
-    const Arena::Stretch movable = arena.longest_movable();
+    const RangeAllocator::Stretch movable = arena.longest_movable();
     ASSERT_EQ(movable.bytes.value, longest * unit) << "seed " << seed;
     ASSERT_EQ(movable.first, first * unit) << "seed " << seed;
   }
 
-  Arena arena{{units * unit}, {unit}};
+  RangeAllocator arena{{units * unit}, {unit}};
   Judge judge;
 };
 
 TEST_F(Blocks, LieWhereFirstFitPutsThemAndLeaveLeastRecentlyUsed) {
   for (unsigned seed = 1; seed <= 300; ++seed) {
     std::mt19937 random(seed);
-    arena.~Arena();
-    new (&arena) Arena({units * unit}, {unit});
+    arena.~RangeAllocator();
+    new (&arena) RangeAllocator({units * unit}, {unit});
     judge = {};
     std::uint32_t next = 1;
     for (int i = 0; i < 200; ++i) {
@@ -153,8 +153,8 @@ TEST_F(Blocks, LieWhereFirstFitPutsThemAndLeaveLeastRecentlyUsed) {
   }
 }
 
-TEST(Arena, APlannedPlaceIsTakenOrRefused) {
-  Arena arena({4096}, {512});
+TEST(RangeAllocator, APlannedPlaceIsTakenOrRefused) {
+  RangeAllocator arena({4096}, {512});
   EXPECT_TRUE(arena.place_at({1}, {1000}, 1024));
   EXPECT_FALSE(arena.place_at({2}, {1}, 1536)) << "inside the first";
   EXPECT_FALSE(arena.place_at({2}, {1025}, 0)) << "reaches into the first";
@@ -165,8 +165,8 @@ TEST(Arena, APlannedPlaceIsTakenOrRefused) {
   EXPECT_EQ(arena.in_use().value, 2048u);
 }
 
-TEST(Arena, WhatReachesIntoAPlannedPlaceLiesThere) {
-  Arena arena({4096}, {512});
+TEST(RangeAllocator, WhatReachesIntoAPlannedPlaceLiesThere) {
+  RangeAllocator arena({4096}, {512});
   ASSERT_TRUE(arena.place_at({1}, {1024}, 0));
   ASSERT_TRUE(arena.place_at({2}, {512}, 1024));
   ASSERT_TRUE(arena.place_at({3}, {1024}, 2048));
@@ -180,8 +180,8 @@ TEST(Arena, WhatReachesIntoAPlannedPlaceLiesThere) {
   EXPECT_EQ(arena.occupants(512, {512}), std::nullopt);
 }
 
-TEST(Arena, WhatIsPinnedOrNeverSeenIsNoVictim) {
-  Arena arena({1024}, {512});
+TEST(RangeAllocator, WhatIsPinnedOrNeverSeenIsNoVictim) {
+  RangeAllocator arena({1024}, {512});
   ASSERT_TRUE(arena.place({1}, {512}));
   ASSERT_TRUE(arena.place({2}, {512}));
   EXPECT_FALSE(arena.victims({512})) << "no storage was seen";
@@ -193,8 +193,8 @@ TEST(Arena, WhatIsPinnedOrNeverSeenIsNoVictim) {
   EXPECT_FALSE(arena.victims({1024})) << "the second stays";
 }
 
-TEST(Arena, WhatIsUsedBeforeAllLeavesFirstTheLatestOfItBeforeTheOthers) {
-  Arena arena({4 * unit}, {unit});
+TEST(RangeAllocator, WhatIsUsedBeforeAllLeavesFirstTheLatestOfItBeforeTheOthers) {
+  RangeAllocator arena({4 * unit}, {unit});
   for (std::uint32_t block = 0; block < 4; ++block) {
     arena.place({block}, {unit});
     arena.allow_moves({block});
@@ -210,4 +210,4 @@ TEST(Arena, WhatIsUsedBeforeAllLeavesFirstTheLatestOfItBeforeTheOthers) {
 }
 
 }  // namespace
-}  // namespace vedette::place::arena_test
+}  // namespace vedette::moves::range_allocator_test

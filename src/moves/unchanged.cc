@@ -1,5 +1,5 @@
 // For every fetch: the next eviction of the same bytes, round the step's border, and whether a write lies between.
-#include "session/unchanged.h"
+#include "moves/unchanged.h"
 
 #include <algorithm>
 #include <optional>

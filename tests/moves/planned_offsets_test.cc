@@ -1,11 +1,11 @@
 // Places of planned steps, judged by a map of who lies at each byte in each op: no code is shared with what plans.
-#include "place/planned.h"
+#include "moves/planned_offsets.h"
 
 #include <gmock/gmock.h>
 
 #include <random>
 
-namespace vedette::place::planned_test {
+namespace vedette::moves::planned_offsets_test {
 namespace {
 
 struct Program {
@@ -107,4 +107,4 @@ TEST(PlannedPlaces, AnOpThatTheStepHasNotIsRefused) {
 }
 
 }  // namespace
-}  // namespace vedette::place::planned_test
+}  // namespace vedette::moves::planned_offsets_test

@@ -1,5 +1,5 @@
 // The time of a step in places, by hand: four ops of a microsecond each, links of a byte a nanosecond.
-#include "session/place_waits.h"
+#include "moves/place_waits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Places of a planned step: tensors that the plan has in fast memory at one moment never overlap, whatever the plan.
-#include "session/planned_places.h"
+#include "moves/planned_places.h"
 
 #include <gmock/gmock.h>
 

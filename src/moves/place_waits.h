@@ -6,9 +6,9 @@
 #pragma once
 #include <vector>
 
-#include "session/executor.h"
-#include "session/move_table.h"
-#include "session/planned_places.h"
+#include "moves/executor.h"
+#include "moves/move_table.h"
+#include "moves/planned_places.h"
 
 namespace vedette::detail {
 

@@ -1,7 +1,7 @@
 // Room for the most ops a transfer: see next_uses.h.
-#include "place/next_uses.h"
+#include "moves/next_uses.h"
 
-namespace vedette::place {
+namespace vedette::moves {
 
 void NextUses::expect(const Use& use) {
   Known& known = at(use.block);
@@ -33,4 +33,4 @@ std::uint64_t NextUses::room(BlockIndex block, bool unchanged) const {
   return std::min(far, ops) * (!unchanged && returns ? 1 : !unchanged || returns ? 2 : 4);
 }
 
-}  // namespace vedette::place
+}  // namespace vedette::moves

@@ -3,8 +3,8 @@
 //
 // Pure.
 #pragma once
+#include "moves/executor.h"
 #include "pack/units.h"
-#include "session/executor.h"
 
 namespace vedette::detail {
 

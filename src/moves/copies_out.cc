@@ -1,5 +1,5 @@
 // A queue of copies, through three equal steps: see copies_out.h.
-#include "session/copies_out.h"
+#include "moves/copies_out.h"
 
 #include <deque>
 #include <utility>

@@ -1,5 +1,5 @@
 // Which copies give up their places early: the oldest, and only where there is no room for all.
-#include "session/copies_out.h"
+#include "moves/copies_out.h"
 
 #include <gtest/gtest.h>
 

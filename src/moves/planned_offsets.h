@@ -12,7 +12,7 @@
 #include "vedette/result.h"
 #include "vedette/units.h"
 
-namespace vedette::place {
+namespace vedette::moves {
 
 struct Residency {
   TensorIndex storage;
@@ -42,4 +42,4 @@ std::vector<Bytes> resident_bytes(const std::vector<Residency>& residencies, con
 // resident bytes of one op, or where the intervals do not fit together.
 Result<Placement> place_step(const std::vector<Residency>& residencies, const StepShape& step);
 
-}  // namespace vedette::place
+}  // namespace vedette::moves

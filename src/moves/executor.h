@@ -23,7 +23,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/op_schedule.h"
+#include "moves/op_schedule.h"
 #include "os/chunk_index.h"
 #include "os/program.h"
 #include "vedette/model.h"
@@ -111,7 +111,7 @@ struct PlannedPlaces {
   // By op: a copy begins behind its end, out of the op's operands or into places that are free from then on. Empty: it
   // is not known.
   std::vector<bool> waited_for;
-  Nanoseconds waits = {};  // of a step, by reckoning (session/place_waits.h)
+  Nanoseconds waits = {};  // of a step, by reckoning (moves/place_waits.h)
 };
 
 class Executor {

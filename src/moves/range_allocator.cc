@@ -1,22 +1,22 @@
 // Holes, windows of victims: see arena.h.
-#include "place/arena.h"
+#include "moves/range_allocator.h"
 
 #include <algorithm>
 #include <deque>
 
 #include "base/assert.h"
 
-namespace vedette::place {
+namespace vedette::moves {
 
-Arena::Arena(Bytes bytes, Bytes alignment)
+RangeAllocator::RangeAllocator(Bytes bytes, Bytes alignment)
     : bytes_(bytes.value / alignment.value * alignment.value), alignment_(alignment.value) {}
 
-std::uint64_t Arena::rounded(Bytes bytes) const noexcept {
+std::uint64_t RangeAllocator::rounded(Bytes bytes) const noexcept {
   return (std::max<std::uint64_t>(bytes.value, 1) + alignment_ - 1) / alignment_ * alignment_;
 }
 
 template <class Visit>
-void Arena::each_hole(const Visit& visit) const {
+void RangeAllocator::each_hole(const Visit& visit) const {
   std::uint64_t end = 0;
   for (const auto& [offset, block] : by_offset_) {
     if (offset > end && visit(end, offset)) return;
@@ -25,14 +25,14 @@ void Arena::each_hole(const Visit& visit) const {
   if (end < bytes_) visit(end, bytes_);
 }
 
-void Arena::insert(BlockIndex block, std::uint64_t offset, std::uint64_t bytes) {
+void RangeAllocator::insert(BlockIndex block, std::uint64_t offset, std::uint64_t bytes) {
   const bool fresh = blocks_.emplace(block, Block{.offset = offset, .bytes = bytes, .used = ++clock_}).second;
   VEDETTE_ASSERT(fresh);
   by_offset_[offset] = block;
   in_use_ += bytes;
 }
 
-std::optional<std::uint64_t> Arena::hole(Bytes wanted) const {
+std::optional<std::uint64_t> RangeAllocator::hole(Bytes wanted) const {
   const std::uint64_t bytes = rounded(wanted);
   std::optional<std::uint64_t> found;
   each_hole([&](std::uint64_t begin, std::uint64_t end) {
@@ -43,13 +43,13 @@ std::optional<std::uint64_t> Arena::hole(Bytes wanted) const {
   return found;
 }
 
-std::optional<std::uint64_t> Arena::place(BlockIndex block, Bytes wanted) {
+std::optional<std::uint64_t> RangeAllocator::place(BlockIndex block, Bytes wanted) {
   const auto found = hole(wanted);
   if (found) insert(block, *found, rounded(wanted));
   return found;
 }
 
-bool Arena::place_at(BlockIndex block, Bytes wanted, std::uint64_t offset) {
+bool RangeAllocator::place_at(BlockIndex block, Bytes wanted, std::uint64_t offset) {
   const std::uint64_t bytes = rounded(wanted);
   if (offset % alignment_ != 0 || bytes > bytes_ || offset > bytes_ - bytes) return false;
   const auto next = by_offset_.lower_bound(offset);
@@ -62,7 +62,7 @@ bool Arena::place_at(BlockIndex block, Bytes wanted, std::uint64_t offset) {
   return true;
 }
 
-std::optional<std::vector<BlockIndex>> Arena::occupants(std::uint64_t offset, Bytes wanted) const {
+std::optional<std::vector<BlockIndex>> RangeAllocator::occupants(std::uint64_t offset, Bytes wanted) const {
   const std::uint64_t end = offset + rounded(wanted);
   auto each = by_offset_.lower_bound(offset);
   if (each != by_offset_.begin()) {
@@ -77,49 +77,49 @@ std::optional<std::vector<BlockIndex>> Arena::occupants(std::uint64_t offset, By
   return found;
 }
 
-bool Arena::may_leave(BlockIndex block) const {
+bool RangeAllocator::may_leave(BlockIndex block) const {
   const auto found = blocks_.find(block);
   return found != blocks_.end() && found->second.movable && found->second.pins == 0;
 }
 
-Arena::Block& Arena::at(BlockIndex block) {
+RangeAllocator::Block& RangeAllocator::at(BlockIndex block) {
   const auto found = blocks_.find(block);
   VEDETTE_ASSERT(found != blocks_.end());
   return found->second;
 }
 
-void Arena::remove(BlockIndex block) {
+void RangeAllocator::remove(BlockIndex block) {
   const Block& gone = at(block);
   in_use_ -= gone.bytes;
   by_offset_.erase(gone.offset);
   blocks_.erase(block);
 }
 
-bool Arena::in_place(BlockIndex block) const { return blocks_.contains(block); }
+bool RangeAllocator::in_place(BlockIndex block) const { return blocks_.contains(block); }
 
-std::optional<std::uint64_t> Arena::offset(BlockIndex block) const {
+std::optional<std::uint64_t> RangeAllocator::offset(BlockIndex block) const {
   const auto found = blocks_.find(block);
   return found == blocks_.end() ? std::nullopt : std::optional(found->second.offset);
 }
 
-void Arena::use(BlockIndex block) { at(block).used = ++clock_; }
-void Arena::use_before_all(BlockIndex block) { at(block).used = --oldest_; }
-void Arena::pin(BlockIndex block) { ++at(block).pins; }
-void Arena::unpin(BlockIndex block) {
+void RangeAllocator::use(BlockIndex block) { at(block).used = ++clock_; }
+void RangeAllocator::use_before_all(BlockIndex block) { at(block).used = --oldest_; }
+void RangeAllocator::pin(BlockIndex block) { ++at(block).pins; }
+void RangeAllocator::unpin(BlockIndex block) {
   VEDETTE_ASSERT(at(block).pins > 0);
   --at(block).pins;
 }
-void Arena::allow_moves(BlockIndex block) { at(block).movable = true; }
-void Arena::forbid_moves(BlockIndex block) { at(block).movable = false; }
+void RangeAllocator::allow_moves(BlockIndex block) { at(block).movable = true; }
+void RangeAllocator::forbid_moves(BlockIndex block) { at(block).movable = false; }
 
-std::optional<std::vector<BlockIndex>> Arena::victims(Bytes wanted) const {
+std::optional<std::vector<BlockIndex>> RangeAllocator::victims(Bytes wanted) const {
   if (hole(wanted)) return std::vector<BlockIndex>();
   return victims(wanted, [this](BlockIndex block) { return blocks_.at(block).used; });
 }
 
 // A window is a run of neighbours that may leave, with the holes around them. Two ends go up through the offsets; the
 // highest rank in the window is kept by a queue of falling ranks, so each block enters and leaves once.
-std::optional<std::vector<BlockIndex>> Arena::victims(Bytes wanted, const Rank& rank) const {
+std::optional<std::vector<BlockIndex>> RangeAllocator::victims(Bytes wanted, const Rank& rank) const {
   const std::uint64_t bytes = rounded(wanted);
   struct Ranked {
     BlockIndex block;
@@ -157,7 +157,7 @@ std::optional<std::vector<BlockIndex>> Arena::victims(Bytes wanted, const Rank& 
   return best;
 }
 
-Bytes Arena::largest_hole() const {
+Bytes RangeAllocator::largest_hole() const {
   std::uint64_t largest = 0;
   each_hole([&](std::uint64_t begin, std::uint64_t end) {
     largest = std::max(largest, end - begin);
@@ -166,7 +166,7 @@ Bytes Arena::largest_hole() const {
   return {largest};
 }
 
-Arena::Stretch Arena::longest_movable() const {
+RangeAllocator::Stretch RangeAllocator::longest_movable() const {
   Stretch longest;
   std::uint64_t begin = 0;
   const auto ends = [&](std::uint64_t end) {
@@ -182,4 +182,4 @@ Arena::Stretch Arena::longest_movable() const {
   return longest;
 }
 
-}  // namespace vedette::place
+}  // namespace vedette::moves

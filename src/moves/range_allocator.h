@@ -15,13 +15,13 @@
 
 #include "vedette/units.h"
 
-namespace vedette::place {
+namespace vedette::moves {
 
 using BlockIndex = Index<struct BlockTag>;
 
-class Arena {
+class RangeAllocator {
  public:
-  explicit Arena(Bytes bytes, Bytes alignment = {512});
+  explicit RangeAllocator(Bytes bytes, Bytes alignment = {512});
 
   // The lowest hole that is wide enough; nullopt where there is none.
   std::optional<std::uint64_t> hole(Bytes) const;
@@ -81,4 +81,4 @@ class Arena {
   std::uint64_t in_use_ = 0, clock_ = middle_of_time, oldest_ = middle_of_time;
 };
 
-}  // namespace vedette::place
+}  // namespace vedette::moves

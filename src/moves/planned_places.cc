@@ -1,13 +1,13 @@
 // Residencies of a plan's tensors, and their offsets: see planned_places.h.
-#include "session/planned_places.h"
+#include "moves/planned_places.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "model/producers.h"
-#include "place/planned.h"
-#include "session/copies_out.h"
+#include "moves/copies_out.h"
+#include "moves/planned_offsets.h"
 
 namespace vedette::detail {
 namespace {
@@ -155,7 +155,7 @@ void add_intervals(const StepInTime& step, const Timeline& time, std::uint32_t u
 
 // Other results of a producer that runs again: their places stay unknown, but there is room for them.
 void add_scratch(const StepInTime& step, const Timeline& time, const Plan& plan,
-                 std::vector<place::Residency>& residencies) {
+                 std::vector<moves::Residency>& residencies) {
   if (plan.recomputations.empty()) return;
   const Trace& trace = step.units.trace;
   const std::vector<Op> all = producers(trace);
@@ -176,8 +176,8 @@ void add_scratch(const StepInTime& step, const Timeline& time, const Plan& plan,
 
 // A copy keeps the place that it reads to itself where there is room: a tensor that takes the place earlier waits for
 // the copy. Where no places are found, more copies give theirs up.
-Result<place::Placement> place_beside_copies(const std::vector<Interval>& intervals,
-                                             const std::vector<place::Residency>& residencies, std::uint32_t length,
+Result<moves::Placement> place_beside_copies(const std::vector<Interval>& intervals,
+                                             const std::vector<moves::Residency>& residencies, std::uint32_t length,
                                              Executor::Stretch range) {
   std::vector<CopyOut> copies;
   std::vector<std::size_t> of;  // whose copies they are
@@ -186,15 +186,15 @@ Result<place::Placement> place_beside_copies(const std::vector<Interval>& interv
     copies.push_back({.moments = {intervals[i].moments.end, intervals[i].gone}, .bytes = residencies[i].bytes});
     of.push_back(i);
   }
-  const place::StepShape shape{.ops = length, .budget = range.bytes, .alignment = range.unit};
-  auto early = place::place_step(residencies, shape);  // each gives its place up as it begins
+  const moves::StepShape shape{.ops = length, .budget = range.bytes, .alignment = range.unit};
+  auto early = moves::place_step(residencies, shape);  // each gives its place up as it begins
   if (!early || copies.empty()) return early;
-  const std::vector<Bytes> resident = place::resident_bytes(residencies, shape);
+  const std::vector<Bytes> resident = moves::resident_bytes(residencies, shape);
   for (const std::uint64_t percent : {100u, 80u, 65u, 40u}) {
     const std::vector<std::uint32_t> ends = ends_within(copies, resident, {range.bytes.value / 100 * percent});
-    std::vector<place::Residency> beside = residencies;
+    std::vector<moves::Residency> beside = residencies;
     for (std::size_t c = 0; c < copies.size(); ++c) beside[of[c]].ops.end = {ends[c]};
-    if (auto placed = place::place_step(beside, shape)) return placed;
+    if (auto placed = moves::place_step(beside, shape)) return placed;
   }
   return early;
 }
@@ -212,7 +212,7 @@ Result<PlannedPlaces> arrange(const StepInTime& step, const Plan& plan, MoveTabl
     const bool near = moves ? changes[u].back().comes() : plan.home.empty() || plan.home[u] == TierIndex{0};
     add_intervals(step, time, u, changes[u], near, intervals);
   }
-  std::vector<place::Residency> residencies;
+  std::vector<moves::Residency> residencies;
   for (const Interval& each : intervals)
     residencies.push_back({.storage = {each.unit},
                            .ops = {{each.moments.begin}, {each.moments.end}},

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "place/arena.h"
+#include "moves/range_allocator.h"
 
-namespace vedette::place {
+namespace vedette::moves {
 
 class NextUses {
  public:
@@ -60,4 +60,4 @@ class NextUses {
   Calendar calendar_;
 };
 
-}  // namespace vedette::place
+}  // namespace vedette::moves

@@ -1,11 +1,11 @@
 // A plan's moves, grouped: see move_table.h.
-#include "session/move_table.h"
+#include "moves/move_table.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "base/assert.h"
-#include "session/unchanged.h"
+#include "moves/unchanged.h"
 
 namespace vedette::detail {
 namespace {

@@ -1,5 +1,5 @@
 // Which fetches bring bytes that leave again as they came.
-#include "session/unchanged.h"
+#include "moves/unchanged.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Residencies as buffers of pack: see planned.h.
-#include "place/planned.h"
+#include "moves/planned_offsets.h"
 
 #include <algorithm>
 #include <string>
@@ -7,7 +7,7 @@
 #include "base/readable.h"
 #include "pack/offsets.h"
 
-namespace vedette::place {
+namespace vedette::moves {
 namespace {
 
 std::uint64_t rounded(Bytes bytes, Bytes alignment) {
@@ -78,4 +78,4 @@ Result<Placement> place_step(const std::vector<Residency>& residencies, const St
                    .most_live = fullest == resident.end() ? Bytes{} : *fullest};
 }
 
-}  // namespace vedette::place
+}  // namespace vedette::moves

@@ -10,9 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "moves/executor.h"
+#include "moves/move_table.h"
 #include "pack/tensor_units.h"
-#include "session/executor.h"
-#include "session/move_table.h"
 
 namespace vedette::detail {
 
