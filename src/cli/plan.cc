@@ -124,11 +124,24 @@ void make_plan(const PlanOptions& options) {
   if (settled) print_settled(*settled);
 }
 
-// Whether a replay has moves that the policy's plan does not hold; false where there is no replay.
+Failure broken(const Violation& rule) {
+  return Failure({Cause::infeasible, "the plan breaks a rule: " + rule.message});
+}
+
+void require_rules(const Subject& subject, const Plan& plan) {
+  if (const auto found = check(subject.trace, subject.machine, plan)) throw broken(*found);
+}
+
+// Whether a replay has moves that the policy's plan does not hold.
+bool moves_on_events(const Replayed& got) {
+  return got.reacted > 0 || got.paged || got.unplanned > 0 || got.faults > 0;
+}
+
+// The same before a replay was made; false where there is none.
 bool moves_on_events(const PlanOptions& options, const Subject& subject) {
   const auto policy = policy_of(options);
   const auto got = replay(subject.trace, subject.machine, *policy, {.seed = options.seed});
-  return got && (got->reacted > 0 || got->paged || got->unplanned > 0 || got->faults > 0);
+  return got && moves_on_events(*got);
 }
 
 void judge(const PlanOptions& options) {
@@ -138,21 +151,30 @@ void judge(const PlanOptions& options) {
     throw Failure({Cause::infeasible,
                    options.policy + " moves tensors when something happens, so that its plan alone breaks a rule (" +
                        found->message + "); `vedette replay` runs it with its reactions"});
-  if (found) throw Failure({Cause::infeasible, "the plan breaks a rule: " + found->message});
-  fmt::print("{}: the plan keeps every rule on {}\n", options.plan.empty() ? options.policy : options.plan,
-             subject.trace.name);
+  if (found) throw broken(*found);
+  print("{}: the plan keeps every rule on {}\n", options.plan.empty() ? options.policy : options.plan,
+        subject.trace.name);
 }
 
+// A plan that breaks a rule is refused: the replay does what no machine would, or less than the step needs.
 Replayed replayed(const PlanOptions& options, const Subject& subject) {
-  const ReplayOptions how{.steps = options.steps,
-                          .noise_percent = options.noise,
-                          .seed = options.seed,
-                          .timeline = !options.timeline.empty()};
-  if (!options.plan.empty())
-    return replay(subject.trace, subject.machine, read_plan(options.plan, subject.trace), how).value();
+  ReplayOptions how{.steps = options.steps,
+                    .noise_percent = options.noise,
+                    .seed = options.seed,
+                    .timeline = !options.timeline.empty()};
+  if (!options.plan.empty()) {
+    const Plan plan = read_plan(options.plan, subject.trace);
+    require_rules(subject, plan);
+    return replay(subject.trace, subject.machine, plan, how).value();
+  }
   const auto policy = policy_of(options);
   const Progress progress("replay", options.policy + " plans and runs " + subject.trace.name);
-  if (options.rows.empty()) return of_policy(options, replay(subject.trace, subject.machine, *policy, how));
+  if (options.rows.empty()) {
+    how.keep_plan = true;
+    Replayed got = of_policy(options, replay(subject.trace, subject.machine, *policy, how));
+    if (!moves_on_events(got)) require_rules(subject, *got.plan);
+    return got;
+  }
   return of_policy(options,
                    replay(subject.trace, read_rows(options.rows, subject.trace), subject.machine, *policy, how));
 }

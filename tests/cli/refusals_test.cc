@@ -36,6 +36,19 @@ TEST(APlanFile, IsNoPolicysPlan) {
   }
 }
 
+// As a policy's plan does that reacts, and one that says nothing at all.
+TEST(ReplayCommand, RefusesAPlanThatCheckRefuses) {
+  const std::string plan = told::fresh_path("refused.json"),
+                    there = " " + toy("unet") + " " + plan + " --fast-memory 40%";
+  ASSERT_EQ(vedette("plan " + toy("unet") + " --fast-memory 40% --policy on-demand -o " + plan).status, 0);
+  expect_one_sentence(vedette("replay" + there), 1, "vedette: the plan breaks a rule: ");
+  EXPECT_EQ(vedette("replay" + there).output, vedette("check" + there).output);
+  ASSERT_EQ(vedette("plan " + toy("unet") + " --fast-memory 40% -o " + plan).status, 0);
+  EXPECT_EQ(vedette("replay" + there).status, 0);
+  expect_one_sentence(vedette("replay " + toy("unet") + " " + plan + " --fast-memory 38%"), 1,
+                      "vedette: the plan breaks a rule: ");
+}
+
 TEST(CheckCommand, SaysThatAPolicyMovesTensorsWhenSomethingHappens) {
   for (const char* policy : {"on-demand", "unified-memory", "g10+", "deepum+"})
     expect_one_sentence(
