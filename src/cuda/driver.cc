@@ -7,10 +7,13 @@ namespace vedette::cuda {
 namespace {
 
 // The remedy of an error, after its name.
-const char* advice(int error) {
+const char* advice(int error, Driver::Memory wanted) {
   switch (error) {
     case error_out_of_memory:
-      return "free memory of the GPU, or give a smaller budget";
+      return wanted == Driver::Memory::of_gpu
+                 ? "free memory of the GPU, or give a smaller budget"
+                 : "free memory of the host, or give it less to hold: a limit (\"host:SIZE\"), or a disk below it "
+                   "(\"host:SIZE+nvme:DIRECTORY\")";
     case error_no_device:
     case error_invalid_device:
       return "choose a GPU that this machine shows (nvidia-smi lists them)";
@@ -63,12 +66,12 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& file) {
   return std::shared_ptr<const Driver>(std::move(driver));
 }
 
-Error Driver::error(int number, std::string_view doing) const {
+Error Driver::error(int number, std::string_view doing, Memory wanted) const {
   const char* name = nullptr;
   const bool named = calls_.error_name(number, &name) == success && name != nullptr;
   return {.cause = cause_of(number),
           .message = std::string(doing) + " failed with " + (named ? name : "CUDA error " + std::to_string(number)) +
-                     "; " + advice(number)};
+                     "; " + advice(number, wanted)};
 }
 
 Result<void> Driver::check(int number, std::string_view doing) const {

@@ -27,7 +27,9 @@ class Driver {
   const Calls& calls() const noexcept { return calls_; }
   // `doing` begins the sentence: "copying 2 MiB to the host".
   Result<void> check(int error, std::string_view doing) const;
-  Error error(int number, std::string_view doing) const;  // of a number that is not 0
+  // Of a number that is not 0. The remedy depends on whose memory was wanted.
+  enum class Memory : std::uint8_t { of_gpu, of_host };
+  Error error(int number, std::string_view doing, Memory wanted = Memory::of_gpu) const;
 
  private:
   Calls calls_;

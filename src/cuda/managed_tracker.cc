@@ -30,7 +30,8 @@ Result<void> ManagedTracker::arm(std::span<const AddressRange>) {
   if (auto advised = read_mostly(Advice::unset_read_mostly); !advised) return advised;
   const int number = device_->calls().prefetch(memory_.address, memory_.bytes.value,
                                                {.type = LocationType::host, .id = 0}, 0, nullptr);
-  if (number != success) return device_->driver().error(number, "bringing managed memory to the host");
+  if (number != success)
+    return device_->driver().error(number, "bringing managed memory to the host", Driver::Memory::of_host);
   if (auto waited = device_->synchronize(); !waited) return waited;
   if (auto advised = read_mostly(Advice::set_read_mostly); !advised) return advised;
   static_cast<void>(records_->take());  // of accesses before, and lost ones among them

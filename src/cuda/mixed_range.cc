@@ -84,8 +84,10 @@ Result<Handle> MixedRange::create(Kind kind) const {
   const AllocationProperties wanted = properties(*device_, kind);
   Handle handle = 0;
   if (const int number = device_->calls().create(&handle, piece_, &wanted, 0); number != success)
-    return device_->driver().error(number, "taking " + readable({piece_}) + " of " +
-                                               (kind == Kind::host ? "pinned host" : "GPU") + " memory for a table");
+    return device_->driver().error(
+        number,
+        "taking " + readable({piece_}) + " of " + (kind == Kind::host ? "pinned host" : "GPU") + " memory for a table",
+        kind == Kind::host ? Driver::Memory::of_host : Driver::Memory::of_gpu);
   return handle;
 }
 

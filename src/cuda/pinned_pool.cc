@@ -98,10 +98,9 @@ Result<PinnedPool::Piece> PinnedPool::registered(std::size_t bytes) {
     on_nearest_node_ = bound;
     return Piece{.data = data, .mapping = std::move(*memory)};
   }
-  const Error refused = device_->driver().error(number, "pinning " + readable({bytes}) + " of host memory");
   memory->empty();  // its pages are the driver's to take
   auto piece = allocated(bytes);
-  if (!piece) return refused;
+  if (!piece) return piece.error();  // the last resort's reason
   of_driver_ = number != error_out_of_memory;
   return piece;
 }
@@ -110,7 +109,7 @@ Result<PinnedPool::Piece> PinnedPool::allocated(std::size_t bytes) const {
   void* data = nullptr;
   const int number = device_->calls().host_allocate(&data, bytes, host_allocate_portable);
   if (number != success)
-    return device_->driver().error(number, "allocating " + readable({bytes}) + " of pinned host memory");
+    return device_->driver().error(number, "pinning " + readable({bytes}) + " of host memory", Driver::Memory::of_host);
   return Piece{.data = static_cast<std::byte*>(data), .mapping = std::nullopt};
 }
 

@@ -121,12 +121,17 @@ TEST_F(Pool, WhatCannotBeRegisteredIsTheDriversOwn) {
 
 TEST_F(Pool, WhatNoCallPinsIsASentence) {
   PinnedPool pool(device, {.piece = 1_MiB});
-  control().fail("cuMemHostRegister_v2", 1, cuda::error_not_supported);
-  control().fail("cuMemHostAlloc", 1, cuda::error_out_of_memory);
-  const auto refused = pool.take(1_MiB);
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("pinning 1"));
-  control().fail_none();
+  for (const int registering : {cuda::error_not_supported, cuda::error_out_of_memory}) {
+    control().fail("cuMemHostRegister_v2", 1, registering);
+    control().fail("cuMemHostAlloc", 1, cuda::error_out_of_memory);
+    const auto refused = pool.take(1_MiB);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().cause, Cause::out_of_memory);
+    EXPECT_EQ(refused.error().message,
+              "pinning 1.0 MiB of host memory failed with CUDA_ERROR_OUT_OF_MEMORY; free memory of the host, or give "
+              "it less to hold: a limit (\"host:SIZE\"), or a disk below it (\"host:SIZE+nvme:DIRECTORY\")");
+    control().fail_none();
+  }
 }
 
 TEST_F(Pool, ItsPagesPreferTheNodeOfTheDevice) {
