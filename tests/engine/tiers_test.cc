@@ -2,10 +2,13 @@
 // the other passes no frame. Random programs keep their bytes whatever fails below.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <map>
 #include <random>
 
 #include "engine/rig.h"
 #include "support/faulty_store.h"
+#include "support/manual_program.h"
 
 namespace vedette::tiers_test {
 namespace {
@@ -148,9 +151,14 @@ TEST(EngineTiers, SlotsOfWhatCameOrDiedHoldNothingNear) {
 }
 
 // Of what start() measures: the figures of links whose speeds and latencies are known.
-std::vector<LinkHabits> measured(std::unique_ptr<Store> store) {
+std::vector<LinkHabits> measured(std::unique_ptr<Store> store, Program* program = nullptr) {
   auto arena = Mapping::reserve({32 * chunk_bytes.value}, chunk_bytes).value();
-  Engine engine({.chunks = 32, .frames = 20, .chunk_bytes = chunk_bytes, .store = std::move(store), .on_message = {}});
+  Engine engine({.chunks = 32,
+                 .frames = 20,
+                 .chunk_bytes = chunk_bytes,
+                 .store = std::move(store),
+                 .program = program,
+                 .on_message = {}});
   return engine.start(open_best_memory({.arena = arena.data(),
                                         .chunks = 32,
                                         .frames = 20,
@@ -158,6 +166,44 @@ std::vector<LinkHabits> measured(std::unique_ptr<Store> store) {
                                         .on_fault = [&engine](const Fault& fault) { engine.fault(fault); }})
                           .value());
 }
+
+// A link on the program's clock, which other load does not touch: requests follow each other at its speed, each comes
+// `latency` later, and the clock stands while memory is copied.
+class LinkByHand final : public StoreWrapper {
+ public:
+  LinkByHand(std::unique_ptr<Store> inner, ManualProgram& program, std::uint64_t bytes_per_s, Nanoseconds latency)
+      : StoreWrapper(std::move(inner)), program_(program), speed_(bytes_per_s), latency_(latency) {}
+  void submit(std::span<const StoreRequest> requests) noexcept override {
+    for (const StoreRequest& request : requests) {
+      free_ = std::max(free_, program_.now()) + transfer_time(slot_bytes(), speed_);
+      due_[request.token] = free_ + latency_;
+    }
+    inner_->submit(requests);
+  }
+  std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override {
+    if (due_.empty()) return inner_->wait(out, timeout);
+    while (arrived_.size() < due_.size()) {
+      std::array<StoreCompletion, 16> some;
+      const std::size_t count = inner_->wait(some, timeout);
+      for (std::size_t i = 0; i < count; ++i) arrived_.push_back(some[i]);
+    }
+    const auto next = std::min_element(arrived_.begin(), arrived_.end(),
+                                       [&](auto& a, auto& b) { return due_[a.token] < due_[b.token]; });
+    program_.advance(std::max(Nanoseconds{}, due_[next->token] - program_.now()));
+    due_.erase(next->token);
+    out[0] = *next;
+    arrived_.erase(next);
+    return 1;
+  }
+
+ private:
+  ManualProgram& program_;
+  const std::uint64_t speed_;
+  const Nanoseconds latency_;
+  Nanoseconds free_;
+  std::map<std::uint64_t, Nanoseconds> due_;  // by token, of what is on the link
+  std::vector<StoreCompletion> arrived_;
+};
 
 TEST(EngineTiers, EachTierIsMeasuredApart) {
   constexpr std::uint64_t read = 128 << 20, write = 64 << 20;
@@ -174,9 +220,15 @@ TEST(EngineTiers, EachTierIsMeasuredApart) {
 
 TEST(EngineTiers, TheLatencyOfALinkIsWhatOneTransferTakesLonger) {
   constexpr std::uint64_t fast = std::uint64_t{1} << 30;
-  const Throttle slow_to_begin{.read_bytes_per_s = fast, .write_bytes_per_s = fast, .latency = {5'000'000}};
-  const auto habits = measured(throttled(open_host_store(chunk_bytes, 16).value(), slow_to_begin));
+  constexpr Nanoseconds latency{5'000'000};
+  ManualProgram program;
+  const auto habits = measured(
+      std::make_unique<LinkByHand>(open_host_store(chunk_bytes, 16).value(), program, fast, latency), &program);
   ASSERT_EQ(habits.size(), 1u);
+  // 96 reads, 16 at once: six rounds, each of the latency and of what one takes; in the others' time the link is busy
+  const auto one = static_cast<double>(transfer_time(chunk_bytes, fast).value), alone = 5e6 + one;
+  const double among_many = (6 * std::max(16 * one, alone) + 15 * one) / 96;
+  EXPECT_NEAR(static_cast<double>(habits[0].latency.value), alone - among_many, 2e3);
   EXPECT_GE(habits[0].latency, Nanoseconds{4'000'000});
   EXPECT_EQ(habits[0].reads_in_flight, default_in_flight) << "two wait for their first bytes most of the time";
 }
