@@ -1,7 +1,11 @@
 // The simulated GPU itself: copies, order, throttled engines, limits, and the sentences that misuse ends with.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <thread>
 
 #include "simulated_gpu/test_device.h"
 
@@ -59,6 +63,29 @@ TEST_F(SimulatedGpu, AStreamThatWaitsForAnEventRunsBehindIt) {
     ASSERT_EQ(sum, round * words);
   }
   EXPECT_TRUE(bench.event.passed().value());
+}
+
+// What is queued on a stream is done though the stream is destroyed meanwhile.
+TEST_F(SimulatedGpu, AStreamThatIsDestroyedDoesItsWorkAndLeavesNoThread) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator all("/proc/self/task");
+    return std::distance(begin(all), end(all));
+  };
+  const auto device = open_device();
+  const auto before = threads();
+  constexpr int streams = 200;
+  std::atomic<int> done = 0;
+  for (int i = 0; i < streams; ++i) {
+    const auto stream = cuda::Stream::create(device).value();
+    control().launch(stream.handle(), "work", {}, [&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      ++done;
+    });
+  }
+  for (int i = 0; i < 2000 && (done < streams || threads() > before); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(done, streams);
+  EXPECT_LE(threads(), before);
 }
 
 TEST_F(SimulatedGpu, AWaitForAStreamIsForWhatWasQueuedBeforeIt) {

@@ -31,6 +31,7 @@ struct Link {
 struct All {
   std::mutex guard;
   std::vector<std::shared_ptr<Stream>> streams{std::make_shared<Stream>(0)};  // the default one is number 0
+  Order::StreamNumber made = 1;
   std::set<cuda::StreamHandle> stream_handles;
   std::set<cuda::EventHandle> event_handles;
   Link to_device, to_host;
@@ -60,7 +61,7 @@ void Stream::push(std::function<void()> command) {
   const std::lock_guard lock(guard_);
   commands_.push_back(std::move(command));
   ++pushed_;
-  if (!started_) std::thread([this] { work(); }).detach();  // streams live for ever
+  if (!started_) std::thread([self = shared_from_this()] { self->work(); }).detach();
   started_ = true;
   more_.notify_one();
 }
@@ -68,7 +69,8 @@ void Stream::push(std::function<void()> command) {
 void Stream::work() noexcept {
   std::unique_lock lock(guard_);
   for (;;) {
-    more_.wait(lock, [this] { return !commands_.empty(); });
+    more_.wait(lock, [this] { return !commands_.empty() || destroyed_; });
+    if (commands_.empty()) return;
     {
       const std::function<void()> command = std::move(commands_.front());
       commands_.pop_front();
@@ -79,6 +81,17 @@ void Stream::work() noexcept {
     ++ended_;
     if (!awaited_.empty() && ended_ >= *awaited_.begin()) less_.notify_all();
   }
+}
+
+void Stream::destroy() {
+  const std::lock_guard lock(guard_);
+  destroyed_ = true;
+  more_.notify_one();
+}
+
+bool Stream::has_gone() {
+  const std::lock_guard lock(guard_);
+  return destroyed_ && ended_ == pushed_;
 }
 
 bool Stream::idle() {
@@ -169,16 +182,18 @@ std::shared_ptr<Event> event_of(cuda::EventHandle handle) {
 
 cuda::StreamHandle make_stream() {
   const std::lock_guard lock(all().guard);
-  all().streams.push_back(std::make_shared<Stream>(all().streams.size()));
+  std::erase_if(all().streams, [](const auto& stream) { return stream->has_gone(); });
+  all().streams.push_back(std::make_shared<Stream>(all().made++));
   auto* const handle = new cuda::StreamTag{all().streams.back()};
   all().stream_handles.insert(handle);
   return handle;
 }
 
 void destroy(cuda::StreamHandle handle) {
-  stream_of(handle);
+  const std::shared_ptr<Stream> stream = stream_of(handle);
   const std::lock_guard lock(all().guard);
   if (all().stream_handles.erase(handle) == 0) misuse("the default stream is destroyed; leave it alone");
+  stream->destroy();
   delete handle;
 }
 

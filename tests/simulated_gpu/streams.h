@@ -22,11 +22,13 @@
 
 namespace vedette::simulated {
 
-class Stream {
+class Stream : public std::enable_shared_from_this<Stream> {
  public:
   explicit Stream(Order::StreamNumber number) : number_(number) {}
   Order::StreamNumber number() const noexcept { return number_; }
   void push(std::function<void()> command);
+  void destroy();   // its thread ends when it has done what was pushed
+  bool has_gone();  // destroyed, and its commands are done
   bool idle();
   void wait();  // the host, for all that was pushed before; what is pushed meanwhile may still run
 
@@ -38,7 +40,7 @@ class Stream {
   std::deque<std::function<void()>> commands_;
   std::uint64_t pushed_ = 0, ended_ = 0;
   std::multiset<std::uint64_t> awaited_;  // counts of ended commands, one a waiting thread
-  bool started_ = false;
+  bool started_ = false, destroyed_ = false;
 };
 
 // A count of records: a wait is for the record that was the last when the wait was queued.
