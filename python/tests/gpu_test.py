@@ -52,9 +52,80 @@ def train_table(guard=None):
     return losses, table.weight.detach().cpu().numpy().tobytes()
 
 
+def convolve(device):
+    """Also images and filters of one pixel, whose layout is whatever a kernel says."""
+    import itertools
+
+    import torch
+
+    torch.manual_seed(3)
+    seen = []
+    for images, channels, filters, size, pixels in itertools.product((1, 2), (1, 3, 16), (1, 4, 16), (1, 3), (1, 2)):
+        layer = torch.nn.Conv2d(channels, filters, size, padding=size // 2)
+        start = torch.randn(images, channels, pixels, pixels)
+        layer.to(device)
+        for _ in range(3):  # the first call of a shape learns its results
+            x = start.detach().clone().to(device).requires_grad_()
+            y = layer(x)
+            y.square().sum().backward()
+            seen += [t.detach().cpu().numpy().tobytes() for t in (y, x.grad, layer.weight.grad, layer.bias.grad)]
+    return seen
+
+
+def differentiate_forward(device):
+    import torch
+
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Tanh(), torch.nn.Linear(32, 8))
+    x, tangent = torch.randn(16, 32), torch.randn(16, 32)
+    model, x, tangent = model.to(device), x.to(device), tangent.to(device)
+
+    def loss(x):
+        return model(x).square().mean()
+
+    results = []
+    for _ in range(2):
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.unpack_dual(loss(torch.autograd.forward_ad.make_dual(x, tangent)))
+            results += [dual.primal, dual.tangent]
+        results += [torch.func.jvp(loss, (x,), (tangent,))[1], torch.func.grad(loss)(x)]
+        results += [torch.func.vmap(loss)(x), torch.func.jacfwd(lambda x: model(x).sum(0))(x[:2])]
+    return [result.detach().cpu().numpy().tobytes() for result in results]
+
+
+def copy_in_backward(device):
+    """With Python's lock, on autograd's thread: numbers on the host are let go of while the device has yet to use them."""
+    import torch
+
+    class Copies(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            for i in range(20):
+                rows = torch.arange(i, i + 10)
+                gradient = gradient.index_put((rows % gradient.shape[0],), gradient[rows % gradient.shape[0]] + i)
+                del rows
+                torch.ones(100 + i).untyped_storage().to(device=device)
+            return gradient
+
+    x = torch.ones(64, 64, device=device, requires_grad=True)
+    for _ in range(5):
+        Copies.apply(x).sum().backward()
+    return x.grad.cpu().numpy().tobytes()
+
+
 def main():
     import torch
     import vedette
+
+    if sys.argv[1:] == ["device"]:
+        for program in (convolve, differentiate_forward, copy_in_backward):
+            assert program("cuda") == program("cpu"), program
+        print("the same bits")
+        return
 
     assert torch.cuda.is_available()
     plain = train()
@@ -79,18 +150,24 @@ def main():
 
 
 class OnASimulatedGpu(unittest.TestCase):
-    def test_has_equal_bits(self):
+    def run_here(self, *words):
         tree = pathlib.Path(__file__).resolve().parents[2]
         build = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]).parent
         if not (build / "tests/simulated_gpu/lib/preload").exists():
             self.skipTest("the simulated GPU of libtorch's device is not built: CUDA's headers are missing")
         environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         environment |= {"VEDETTE_BUILD": str(build), "OMP_WAIT_POLICY": "passive"}
-        done = subprocess.run([tree / "scripts/with_simulated_gpu", sys.executable, __file__], env=environment, capture_output=True, text=True,
-                              timeout=250)
+        done = subprocess.run([tree / "scripts/with_simulated_gpu", sys.executable, __file__, *words], env=environment, capture_output=True,
+                              text=True, timeout=250)
         self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
         print(done.stdout)
         self.assertTrue(done.stdout.endswith("the same bits\n"))
+
+    def test_has_equal_bits(self):
+        self.run_here()
+
+    def test_the_device_alone_has_the_processors_bits(self):
+        self.run_here("device")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,17 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <iterator>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <unordered_map>
+#include <vector>
 
 #include "simulated_gpu/aliases.h"
 #include "simulated_gpu/entry.h"
@@ -24,13 +30,58 @@ namespace {
 using c10::IValue;
 using Stack = torch::jit::Stack;
 
+// Host tensors that queued work reads or writes. A reference to one may need Python's lock (GIL), also where it is not
+// the last, and a thread that has the lock may wait for the stream. So the work has aliases that own nothing, and a
+// thread of the program lets go of the tensors, with the next operator.
+class HostTensors {
+ public:
+  using Done = std::shared_ptr<std::atomic<bool>>;
+  void keep(std::vector<at::Tensor> tensors, const Done& done) {
+    if (tensors.empty()) return;
+    const std::lock_guard lock(guard_);
+    kept_.push_back({done, std::move(tensors)});
+  }
+  void let_go() {
+    std::vector<Kept> over;  // they go without the lock
+    const std::lock_guard lock(guard_);
+    const auto done = std::stable_partition(kept_.begin(), kept_.end(), [](const Kept& each) { return !*each.done; });
+    std::move(done, kept_.end(), std::back_inserter(over));
+    kept_.erase(done, kept_.end());
+  }
+
+ private:
+  struct Kept {
+    Done done;
+    std::vector<at::Tensor> tensors;
+  };
+  std::mutex guard_;
+  std::vector<Kept> kept_;
+};
+
+HostTensors& host_tensors() {
+  static auto* const all = new HostTensors;  // for ever: Python may be gone before
+  return *all;
+}
+
+at::Tensor alias_on_host(const at::Tensor& tensor) {
+  if (tensor.layout() != c10::kStrided || !tensor.has_storage()) return tensor;
+  c10::DataPtr bytes(const_cast<void*>(tensor.storage().data()), c10::Device(c10::kCPU));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(bytes),
+                       c10::GetCPUAllocator(), true);
+  at::Tensor alias = tensor_over(std::move(storage), c10::DispatchKey::CPU, tensor);
+  if (tensor.is_conj()) alias._set_conj(true);
+  if (tensor.is_neg()) alias._set_neg(true);
+  return alias;
+}
+
 struct Call {
   const c10::OperatorHandle& op;
   Stack arguments;  // as they came
   Stack for_cpu;    // device tensors as aliases; CPU scalars copied now, since the program may change them
   std::vector<at::Tensor> tensors, aliases;  // device tensors and theirs, in order
   std::vector<bool> written;
-  std::vector<Access> workspaces;  // that its kernels use
+  std::vector<Access> workspaces;   // that its kernels use
+  std::vector<at::Tensor> of_host;  // that they read
   const char* name() const { return op.operator_name().name.c_str(); }
 };
 
@@ -53,11 +104,11 @@ IValue with_tensors(const IValue& value, const Change& change) {
   return value;
 }
 
-at::Tensor host_operand(const c10::OperatorHandle& op, const at::Tensor& tensor) {
+at::Tensor host_operand(const c10::OperatorHandle& op, const at::Tensor& tensor, std::vector<at::Tensor>& kept) {
   const bool index = op.operator_name().name.find("index") != std::string::npos;
   TORCH_CHECK(tensor.dim() == 0 || index, "Expected all tensors to be on the same device, but ", op.operator_name(),
               " got a CPU tensor among tensors of the simulated GPU");
-  if (tensor.numel() > 1) return tensor;
+  if (tensor.numel() > 1) return kept.push_back(tensor), alias_on_host(tensor);
   at::Tensor copy = tensor.clone();
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
   return copy;
@@ -71,15 +122,17 @@ Call open_call(const c10::OperatorHandle& op, Stack* stack) {
             {},
             {},
             {},
-            workspaces_of(op)};
+            workspaces_of(op),
+            {}};
   torch::jit::drop(*stack, declared.size());
   for (std::size_t i = 0; i < declared.size(); ++i) {
     const auto* const marked = declared[i].alias_info();
     const bool written = marked != nullptr && marked->isWrite();
     call.for_cpu.push_back(with_tensors(call.arguments[i], [&](const at::Tensor& t) {
-      if (!on_device(t)) return host_operand(op, t);
-      call.tensors.push_back(t);
-      call.aliases.push_back(as_cpu(t));
+      if (!on_device(t)) return host_operand(op, t, call.of_host);
+      // Zeros of forward-mode derivatives have no bytes.
+      call.tensors.push_back(t._is_zerotensor() ? at::zeros(t.sizes(), t.options()) : t);
+      call.aliases.push_back(as_cpu(call.tensors.back()));
       call.written.push_back(written);
       return call.aliases.back();
     }));
@@ -235,17 +288,35 @@ std::optional<Shape> run_now(Call& call, Stack* stack) {
   return std::move(shape);
 }
 
-// On a stream's thread: a result must look as it did, and lie where it was promised.
-void check_result(const at::Tensor& t, const Output& o, const std::vector<Buffer>& promised, const char* name) {
-  if (t.sizes() != o.like.sizes() || t.strides() != o.like.strides() || t.scalar_type() != o.like.scalar_type())
-    misuse(std::string(name) + " has results of another shape than last time; name it in shapes.cc as data dependent");
-  if (o.storage < 0) return;
-  const Buffer& place = promised[static_cast<std::size_t>(o.storage)];
-  if (place.at == nullptr || t.storage().data() == place.at) return;
-  if (promised.size() != 1 && in_device_memory(t.storage().data()))
-    misuse(std::string(name) + " put its results in each other's places; name it in shapes.cc as data dependent");
-  std::memcpy(place.at, t.storage().data(), place.bytes);
+// Bytes in the same order: the strides of dimensions with one entry are nobody's.
+bool is_laid_out_as(const at::Tensor& t, const at::Tensor& like) {
+  if (t.sizes() != like.sizes() || t.scalar_type() != like.scalar_type()) return false;
+  for (std::int64_t d = 0; d < t.dim(); ++d)
+    if (t.size(d) > 1 && t.stride(d) != like.stride(d) && t.numel() > 0) return false;
+  return true;
 }
+
+// Results that lie elsewhere than promised, in each other's places for instance: all are read before one is written.
+class Misplaced {
+ public:
+  // On a stream's thread: a result must look as it did.
+  void add(const at::Tensor& t, const Output& o, const std::vector<Buffer>& promised, const char* name) {
+    if (!is_laid_out_as(t, o.like))
+      misuse(std::string(name) +
+             " has results of another shape than last time; name it in shapes.cc as data dependent");
+    if (o.storage < 0) return;
+    const Buffer& place = promised[static_cast<std::size_t>(o.storage)];
+    if (place.at == nullptr || t.storage().data() == place.at) return;
+    const auto* const from = static_cast<const char*>(t.storage().data());
+    bytes_.push_back({place, std::vector<char>(from, from + place.bytes)});
+  }
+  void put_in_place() const {
+    for (const auto& [place, bytes] : bytes_) std::memcpy(place.at, bytes.data(), bytes.size());
+  }
+
+ private:
+  std::vector<std::pair<Buffer, std::vector<char>>> bytes_;
+};
 
 void fill_results(const c10::OperatorHandle& op, Stack& stack, const Shape& shape,
                   const std::vector<Buffer>& promised) {
@@ -255,15 +326,17 @@ void fill_results(const c10::OperatorHandle& op, Stack& stack, const Shape& shap
     const ServedFrom served(buffers);
     run_on_cpu(op, stack);
   }
+  Misplaced misplaced;
   for (std::size_t i = 0; i < stack.size(); ++i) {
     if (shape.results[i].empty()) continue;
     if (stack[i].isTensor()) {
-      if (stack[i].toTensor().defined()) check_result(stack[i].toTensor(), shape.results[i][0], promised, name);
+      if (stack[i].toTensor().defined()) misplaced.add(stack[i].toTensor(), shape.results[i][0], promised, name);
       continue;
     }
     std::size_t j = 0;
-    for (const at::Tensor& t : stack[i].toTensorVector()) check_result(t, shape.results[i][j++], promised, name);
+    for (const at::Tensor& t : stack[i].toTensorVector()) misplaced.add(t, shape.results[i][j++], promised, name);
   }
+  misplaced.put_in_place();
 }
 
 at::Tensor make_result(const Call& call, const std::vector<c10::Storage>& made, const Output& o) {
@@ -286,9 +359,12 @@ void queue(Call& call, Stack* stack, const Shape& shape) {
       buffers.push_back(
           {.at = made[i].data() == nullptr ? nullptr : memory().reach(made[i].data()), .bytes = shape.storages[i]});
     }
-    launch_kernel(call, all, [op = call.op, arguments = call.for_cpu, buffers, &shape]() mutable {
+    const auto done = std::make_shared<std::atomic<bool>>(false);
+    launch_kernel(call, all, [op = call.op, arguments = call.for_cpu, buffers, &shape, done]() mutable {
       fill_results(op, arguments, shape, buffers);
+      *done = true;
     });
+    host_tensors().keep(std::move(call.of_host), done);
   }
   for (std::size_t i = 0; i < shape.results.size(); ++i) {
     if (const IValue given = returned_argument(call, i); !given.isNone()) {
@@ -316,6 +392,7 @@ Known& known() {
 }  // namespace
 
 void boxed(const c10::OperatorHandle& op, Stack* stack) {
+  host_tensors().let_go();
   Call call = open_call(op, stack);
   const std::optional<std::string> key = shape_key(op, call.arguments);
   if (key) {
@@ -333,18 +410,25 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
 }
 
 at::Tensor& copy_from(at::Tensor& to, const at::Tensor& given, bool non_blocking) {
+  if (given._is_zerotensor()) return to.zero_();
   const at::Tensor from = given.sizes() == to.sizes() ? given : given.expand(to.sizes());
   const bool across = on_device(from) != on_device(to), in = on_device(to);
   std::vector<Access> all = accesses_of(from, false);
   for (const Access& each : accesses_of(to, true)) all.push_back(each);
+  host_tensors().let_go();
+  const auto done = std::make_shared<std::atomic<bool>>(false);
   launch_kernel("aten::copy_", all,
-                [source = on_device(from) ? as_cpu(from) : from, into = in ? as_cpu(to) : to, across, in] {
+                [source = on_device(from) ? as_cpu(from) : alias_on_host(from),
+                 into = in ? as_cpu(to) : alias_on_host(to), across, in, done] {
                   const at::AutoDispatchBelowADInplaceOrView below;
                   const at::NoGradGuard no_grad;
                   const at::RecordFunctionGuard no_callbacks(false);
                   into.copy_(source);
                   if (across) charge_link(in, into.nbytes());
+                  *done = true;
                 });
+  if (!on_device(from)) host_tensors().keep({from}, done);
+  if (!in) host_tensors().keep({to}, done);
   const at::Tensor& host = in ? from : to;
   if (across && (!non_blocking || !memory().pinned(host.const_data_ptr(), 1))) current_stream().wait();
   return to;
