@@ -2,11 +2,13 @@
 plan and without a fault.
 """
 
+import contextlib
 import unittest
 
 import torch
 import vedette
 from training import GPT, ResNet, Run, chunk, folder, images, peak_of, text
+from wrapped import trainings
 
 adam = {"foreach": lambda p: torch.optim.Adam(p, lr=1e-3, foreach=True), "fused": lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
         "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-4)}
@@ -117,6 +119,35 @@ class StepInBackward(EqualBits):
         with self.assertRaisesRegex(vedette.Failure, "came in two parts"):
             vedette.step_in_backward(optimizer, two_passes)
         self.assertEqual([len(group["params"]) for group in optimizer.param_groups], [2])
+
+
+class Wrapped(unittest.TestCase):
+    """What a training uses stands inside of other tensors (wrapped.py), and its operators are announced all the same."""
+
+    def train(self, kind, guard=None, steps=10):
+        training = kind("cpu", guard.watch if guard else lambda tensor, name: None)
+        numbers, faults = [], []
+        for i in range(steps):
+            before = guard.counters.faults if guard else 0
+            with guard.step() if guard else contextlib.nullcontext():
+                numbers.append(training.step(i).tolist())
+            faults.append(guard.counters.faults - before if guard else 0)
+        return numbers, faults
+
+    def test_has_equal_bits_and_no_faults(self):
+        for kind in trainings:
+            with self.subTest(kind.__name__):
+                plain, _ = self.train(kind)
+                with vedette.Guard("1GiB", slow="host", chunk=chunk, policy="on-demand") as guard:
+                    self.train(kind, guard, 3)
+                    peak = guard.counters.peak_bytes
+                with folder() as slow, vedette.Guard(peak // 2, slow=f"nvme:{slow}", chunk=chunk) as guard:
+                    numbers, faults = self.train(kind, guard)
+                    print(f"{kind.__name__}: {guard.phase}, {peak // 2 >> 10} KiB, in {guard.counters.bytes_in >> 20} MiB, faults {faults}")
+                    self.assertEqual(numbers, plain)
+                    self.assertGreater(guard.counters.bytes_in, 0)
+                    self.assertLessEqual(guard.counters.resident_max_bytes, guard.budget)
+                    self.assertEqual(sum(faults[5:]), 0)
 
 
 if __name__ == "__main__":

@@ -117,15 +117,15 @@ def copy_in_backward(device):
     return x.grad.cpu().numpy().tobytes()
 
 
-def main():
+def device():
+    """The device alone has the processor's bits."""
+    for program in (convolve, differentiate_forward, copy_in_backward):
+        assert program("cuda") == program("cpu"), program
+
+
+def train_in_half():
     import torch
     import vedette
-
-    if sys.argv[1:] == ["device"]:
-        for program in (convolve, differentiate_forward, copy_in_backward):
-            assert program("cuda") == program("cpu"), program
-        print("the same bits")
-        return
 
     assert torch.cuda.is_available()
     plain = train()
@@ -146,29 +146,56 @@ def main():
     with vedette.Guard("16MiB", fast="gpu:0", slow="host", table_memory="4MiB", on_message=print) as guard:
         assert train_table(guard) == plain
         assert torch.cuda.memory_allocated() < 16 << 20, "a table of 16 MiB has 4 MiB of the GPU"
-    print("the same bits")
+
+
+def wrapped():
+    """Trainings whose tensors stand inside of others have the plain run's bits at half of their memory."""
+    import vedette
+    from wrapped import trainings
+
+    def train(kind, guard=None, steps=8):
+        training = kind("cuda", guard.watch if guard else lambda tensor, name: None)
+        numbers = []
+        for i in range(steps):
+            with guard.step() if guard else contextlib.nullcontext():
+                numbers.append(training.step(i).tolist())
+        return numbers
+
+    for kind in [kind for kind in trainings if kind.on_simulated_gpu]:
+        plain = train(kind)
+        with vedette.Guard("256MiB", fast="gpu:0", slow="host", policy="on-demand") as guard:
+            train(kind, guard, 3)
+            peak = guard.counters.peak_bytes
+        with vedette.Guard(peak // 2, fast="gpu:0", slow="host") as guard:
+            assert train(kind, guard) == plain, kind.__name__
+            print(f"{kind.__name__}: {guard.phase}, {peak // 2 >> 10} KiB, in {guard.counters.bytes_in >> 10} KiB", flush=True)
+            assert guard.counters.bytes_in > 0 and guard.counters.resident_max_bytes <= guard.budget
 
 
 class OnASimulatedGpu(unittest.TestCase):
-    def run_here(self, *words):
+    def run_there(self, what):
         tree = pathlib.Path(__file__).resolve().parents[2]
         build = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]).parent
         if not (build / "tests/simulated_gpu/lib/preload").exists():
             self.skipTest("the simulated GPU of libtorch's device is not built: CUDA's headers are missing")
         environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         environment |= {"VEDETTE_BUILD": str(build), "OMP_WAIT_POLICY": "passive"}
-        done = subprocess.run([tree / "scripts/with_simulated_gpu", sys.executable, __file__, *words], env=environment, capture_output=True,
-                              text=True, timeout=250)
+        done = subprocess.run([tree / "scripts/with_simulated_gpu", sys.executable, __file__, what.__name__], env=environment,
+                              capture_output=True, text=True, timeout=250)
         self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
         print(done.stdout)
         self.assertTrue(done.stdout.endswith("the same bits\n"))
 
     def test_has_equal_bits(self):
-        self.run_here()
+        self.run_there(train_in_half)
 
     def test_the_device_alone_has_the_processors_bits(self):
-        self.run_here("device")
+        self.run_there(device)
+
+    def test_trains_what_stands_inside_of_other_tensors(self):
+        self.run_there(wrapped)
 
 
 if __name__ == "__main__":
-    main()
+    globals()[sys.argv[1]]()
+    print("the same bits")

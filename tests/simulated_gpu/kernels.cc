@@ -69,6 +69,7 @@ ThreeTensors lstm_cell_backward(const OptionalTensor& grad_hy, const OptionalTen
 const std::set<std::string>& kept_operators() {
   static const std::set<std::string> names = {"aten::empty.memory_format",
                                               "aten::empty_strided",
+                                              "aten::_efficientzerotensor",
                                               "aten::as_strided",
                                               "aten::view",
                                               "aten::_reshape_alias",

@@ -326,6 +326,13 @@ const void* GpuStorages::seen(c10::StorageImpl& storage) {
   return handle->name;
 }
 
+bool GpuStorages::was_seen(const c10::StorageImpl& storage) const noexcept {
+  const c10::DataPtr& memory = storage.data_ptr();
+  if (memory.get_deleter() != &free) return false;
+  const std::lock_guard lock(mutex_);
+  return static_cast<const Handle*>(memory.get_context())->seen == &storage;
+}
+
 bool GpuStorages::record_stream(const c10::DataPtr& memory, void* stream) {
   if (memory.get_deleter() != &free) return false;
   const auto& handle = *static_cast<const Handle*>(memory.get_context());

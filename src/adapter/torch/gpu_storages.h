@@ -51,6 +51,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // The session's memory takes the place of the storage's own, whose bytes it has: in device memory where there is
   // room, else away. It may move at once. False: it stays libtorch's. Throws Failure.
   bool adopt(c10::StorageImpl& storage, std::string_view name, TensorKind kind);
+  bool was_seen(const c10::StorageImpl& storage) const noexcept;  // and may move
   // The calling thread's current device is the guard's.
   static bool on_its_device() noexcept;
   std::uint64_t memory_of_device() const { return cuda_->memory_of_device(); }  // all of it, in bytes; 0: unknown
@@ -108,7 +109,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   c10::Allocator* native_ = nullptr;
   std::atomic<Session*> session_{nullptr};
   std::size_t small_ = 0, longest_list_ = 0;
-  std::mutex mutex_;  // inside the session's locks
+  mutable std::mutex mutex_;  // inside the session's locks
   std::unordered_map<const void*, Handle*> handles_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> kept_;
 };

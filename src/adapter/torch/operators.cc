@@ -1,13 +1,12 @@
 // RecordFunction into Session::op: see operators.h.
 #include "adapter/torch/operators.h"
 
-#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -24,11 +23,13 @@
 #include "adapter/torch/gloo_works.h"
 #include "adapter/torch/gpu_lists.h"
 #include "adapter/torch/gpu_storages.h"
+#include "adapter/torch/op_operands.h"
 #include "adapter/torch/result_size.h"
 #include "adapter/torch/rows.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/small_operands.h"
 #include "adapter/torch/storages.h"
+#include "adapter/torch/taken_apart.h"
 #include "adapter/torch/training_mark.h"
 #include "base/assert.h"
 
@@ -42,55 +43,14 @@ thread_local int optimizer_steps = 0;
 thread_local int nodes_here = 0;    // autograd nodes that this thread runs
 thread_local int holding_here = 0;  // operators of a thread that does not train
 thread_local std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_in_op;  // on a GPU, by functions in the op
+thread_local bool uses_others_here = false;           // operators in this thread's op may have other operands
+thread_local std::vector<const void*> operands_here;  // of this thread's op, where others are of interest
 std::atomic<const void*> announcing_thread{nullptr};
 std::atomic<Announcer*> announcer{nullptr};
 std::atomic<bool> is_of_a_gpu{false};      // the announcer
 std::atomic<std::uint32_t> looking_at{0};  // how many other threads do
 // The thread whose op runs; nullptr: none. On a GPU backward runs on a thread of its device.
 std::atomic<const void*> op_thread{nullptr};
-
-struct Operands {  // addresses of storages
-  c10::SmallVector<const void*, 16> reads, writes;
-  std::vector<Part> parts;
-  std::optional<LayerIndex> parameter;
-  SmallOperands small;
-  Bytes result = {};  // as likely_result() has it
-};
-
-// The whole storage is written: its former bytes are of no use.
-bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& storage) {
-  return tensor.is_non_overlapping_and_dense_default() && tensor.storage_offset() == 0 &&
-         static_cast<std::size_t>(tensor.numel()) * tensor.itemsize() == storage.nbytes();
-}
-
-// Under a guard of GPU memory an operand may move from now on, but for the time of an op that has it.
-void add(const c10::TensorImpl* tensor, std::uint8_t use, const Announcer& owner, Operands& operands) {
-  if (tensor == nullptr || tensor == c10::UndefinedTensorImpl::singleton()) return;
-  if (tensor->layout() == c10::kSparse) {
-    const auto* const sparse = static_cast<const at::SparseTensorImpl*>(tensor);
-    add(sparse->indices().unsafeGetTensorImpl(), use, owner, operands);
-    return add(sparse->values().unsafeGetTensorImpl(), use, owner, operands);
-  }
-  if (tensor->layout() != c10::kStrided || !tensor->has_storage()) return;
-  c10::StorageImpl* const storage = tensor->unsafe_storage().unsafeGetStorageImpl();
-  const void* const memory = owner.gpu != nullptr ? owner.gpu->seen(*storage) : session_memory(*storage);
-  if ((memory == nullptr && owner.gpu == nullptr) || use == Operator::nothing) return;
-  if (!operands.parameter) operands.parameter = owner.watched.layer_of(storage);
-  if (memory == nullptr) return operands.small.add(*storage, (use & (Operator::write | Operator::overwrite)) != 0);
-  if (use & (Operator::write | Operator::overwrite)) operands.writes.push_back(memory);
-  const bool reads = (use & Operator::read) || ((use & Operator::overwrite) && !covers_its_storage(*tensor, *storage));
-  if (reads) operands.reads.push_back(memory);
-}
-
-void add(const c10::IValue& value, std::uint8_t use, const Announcer& owner, Operands& operands) {
-  if (value.isTensor()) return add(value.unsafeToTensorImpl(), use, owner, operands);
-  if (!value.isList()) return;
-  for (const c10::IValue& item : value.toListRef()) {
-    if (item.isNone()) continue;                    // of optional tensors: x[:, numbers] has no first index
-    if (!item.isTensor() && !item.isList()) break;  // lists are of one type
-    add(item, use, owner, operands);                // of lists: what each rank gave, in c10d's collectives
-  }
-}
 
 // Operators that go through lists of tensors on the CPU, tensor by tensor; a GPU has kernels for whole lists.
 bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> inputs) {
@@ -101,7 +61,7 @@ bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> in
 
 // A tensor that fills its storage tells the storage's shape.
 void tell_shape(Session& session, const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != c10::kStrided || !tensor.has_storage()) return;
+  if (!tensor.defined() || tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) return;
   if (!covers_its_storage(*tensor.unsafeGetTensorImpl(), *tensor.storage().unsafeGetStorageImpl())) return;
   const c10::IntArrayRef sizes = tensor.sizes();
   session.shape(session_memory(*tensor.storage().unsafeGetStorageImpl()), {sizes.data(), sizes.size()});
@@ -151,17 +111,22 @@ struct Kept {
 };
 
 struct OpContext final : at::ObserverContext, Kept<OpContext> {
-  OpContext(Announcer& a, const at::RecordFunction& function, const Operator& op, const Operands& operands)
+  OpContext(Announcer& a, const at::RecordFunction& function, const Operator& op, const OpOperands& operands)
       : OpContext(a, function.name(), operands, arguments_of(function)) {
     operands.small.tell();
     if (owner.session.wants_recipe()) recipe = owner.recipes.make(function, op, owner.session, owner.gpu);
     if (op.communicates && owner.gpu == nullptr) works.emplace(arguments_of(function));
   }
-  OpContext(Announcer& a, const char* name, const Operands& operands, c10::ArrayRef<const c10::IValue> inputs)
+  OpContext(Announcer& a, const char* name, const OpOperands& operands, c10::ArrayRef<const c10::IValue> inputs)
       : owner(a),
         scope(a.session.op(name, {operands.reads.data(), operands.reads.size()},
                            {operands.writes.data(), operands.writes.size()}, operands.parts, operands.result)) {
     if (owner.gpu != nullptr) owner.gpu->settle();
+    if (owner.gpu != nullptr || operands.wrap_others) {
+      uses_others_here = true;
+      operands_here.assign(operands.reads.begin(), operands.reads.end());
+      operands_here.insert(operands_here.end(), operands.writes.begin(), operands.writes.end());
+    }
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
     const bool in_optimizer = optimizer_steps > 0 || owner.layers.phase() == Phase::optimizer;
     makes_state = in_optimizer && std::string_view(name).ends_with("zeros_like");
@@ -170,6 +135,8 @@ struct OpContext final : at::ObserverContext, Kept<OpContext> {
     set_birth({.kind = TensorKind::optimizer, .persistent = true, .name = state_name});
   }
   ~OpContext() override {  // an exception out of the op comes here, too
+    uses_others_here = false;
+    operands_here.clear();
     if (makes_state) set_birth({});
     Recipes::finish(std::move(recipe), owner.session, std::uncaught_exceptions() > exceptions);
   }
@@ -190,15 +157,15 @@ struct OpContext final : at::ObserverContext, Kept<OpContext> {
   std::optional<OpOfWorks> works;
 };
 
-// An operator of a thread that does not train: its operands stay until its work is queued.
+// An operator that is no op: its operands stay until its work is queued, or done.
 struct HoldingContext final : at::ObserverContext {
-  explicit HoldingContext(GpuStorages& storages) : gpu(storages) { ++holding_here; }
+  explicit HoldingContext(GpuStorages* storages) : gpu(storages) { ++holding_here; }
   ~HoldingContext() override {
     --holding_here;
     held.clear();
-    gpu.settle();
+    if (gpu != nullptr) gpu->settle();
   }
-  GpuStorages& gpu;
+  GpuStorages* const gpu;
   struct Held {
     Held(Session& session, const void* name) : scope(session.resident(name)) {}
     ResidentScope scope;
@@ -226,7 +193,7 @@ struct NodeContext final : at::ObserverContext, Kept<NodeContext> {  // one auto
 
 // The argument of which the op touches some rows only, which are now in `operands`; -1: there is none.
 int add_rows_of(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const Announcer& owner,
-                Operands& operands) {
+                OpOperands& operands) {
   if (owner.gpu != nullptr) return -1;  // the numbers of the rows are the device's
   if (!op.rows || op.rows->numbers >= inputs.size()) return -1;
   if (op.rows->dimension && !(inputs[*op.rows->dimension].isInt() && inputs[*op.rows->dimension].toInt() == 0))
@@ -243,16 +210,17 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   const Operator& op = owner.table.of(function);
   const auto inputs = arguments_of(function);
   if (op.transparent || (op.list_is_transparent && goes_one_by_one(owner, inputs))) return nullptr;
+  if (is_taken_apart(inputs)) return nullptr;
   if (op.communicates && owner.gpu == nullptr) send_from_ordinary_memory(inputs);
   if (owner.gpu != nullptr && op.takes_lists && goes_in_groups(inputs)) return nullptr;
   if (owner.gpu != nullptr && op.communicates) refuse_to_communicate(function.name(), inputs);
   if (owner.gpu != nullptr) owner.gpu->prepare_workspaces(nodes_here == 0);
-  Operands operands{.reads = {}, .writes = {}, .parts = {}, .parameter = {}, .small = SmallOperands(owner)};
+  OpOperands operands(owner);
   const int in_parts = add_rows_of(op, inputs, owner, operands);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (static_cast<int>(i) == in_parts) continue;
     const std::uint8_t use = i < op.uses.size() ? op.uses[i] : std::uint8_t{Operator::read};
-    if (use != Operator::nothing || owner.gpu != nullptr) add(inputs[i], use, owner, operands);
+    if (use != Operator::nothing || owner.gpu != nullptr) operands.add(inputs[i], use, owner);
   }
   if (owner.gpu != nullptr) operands.result = {likely_result(op, inputs)};
   if (owner.in_step) {
@@ -270,10 +238,9 @@ std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::
   if (owner == nullptr || owner->session.in_child() || !owner->session.wants_ops()) return nullptr;
   if (!announces_this_thread() || !take_turn()) return nullptr;
   try {
-    Operands operands;
-    for (const at::Tensor& tensor : reads) add(tensor.unsafeGetTensorImpl(), Operator::read, *owner, operands);
-    for (const at::Tensor& tensor : writes)
-      add(tensor.unsafeGetTensorImpl(), Operator::read | Operator::write, *owner, operands);
+    OpOperands operands;
+    for (const at::Tensor& tensor : reads) operands.add(tensor, Operator::read, *owner);
+    for (const at::Tensor& tensor : writes) operands.add(tensor, Operator::read | Operator::write, *owner);
     if (owner->in_step) {
       // Autograd sees a compiled region as one node, whose number is not the kernel's.
       const auto mark = owner->layers.begin_op(
@@ -287,19 +254,32 @@ std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::
   }
 }
 
-std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::RecordFunction& function) {
+// The op of this thread, which calls the operator, was not called with the storage: it may be away.
+bool is_beside_the_op(const Announcer& owner, const c10::StorageImpl& storage) {
+  if (owner.gpu != nullptr && !owner.gpu->was_seen(storage)) return false;
+  return std::find(operands_here.begin(), operands_here.end(), session_memory(storage)) == operands_here.end();
+}
+
+// Of an operator that is no op of its own: of a thread that does not train, or called by an op.
+std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::RecordFunction& function, bool in_op) {
   std::unique_ptr<HoldingContext> context;
+  const auto arguments = arguments_of(function);
+  if (is_taken_apart(arguments)) return nullptr;
   const auto hold = [&](c10::StorageImpl& storage) {
-    const void* const name = owner.gpu->seen(storage);
+    if (in_op && !is_beside_the_op(owner, storage)) return;
+    const void* const name = owner.gpu != nullptr ? owner.gpu->seen(storage) : session_memory(storage);
     if (name == nullptr) return;
-    if (context == nullptr) context = std::make_unique<HoldingContext>(*owner.gpu);
+    if (context == nullptr) context = std::make_unique<HoldingContext>(owner.gpu);
     context->held.emplace_back(owner.session, name);
     if (storage.data_ptr().get() == nullptr)
-      die("an operator of a thread that does not train needs a tensor for which the budget has no room now; give a "
-          "larger budget");
+      die(in_op
+              ? "an operator needs a tensor that it was not called with, for which the budget has no room now; give a "
+                "larger budget"
+              : "an operator of a thread that does not train needs a tensor for which the budget has no room now; "
+                "give a larger budget");
   };
-  for (const c10::IValue& input : arguments_of(function)) each_storage(input, c10::kCUDA, hold);
-  if (context != nullptr) owner.gpu->settle();
+  for (const c10::IValue& input : arguments) each_storage(input, owner.gpu != nullptr ? c10::kCUDA : c10::kCPU, hold);
+  if (context != nullptr && owner.gpu != nullptr) owner.gpu->settle();
   return context;
 }
 
@@ -324,13 +304,14 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   const bool in_pass = nodes_here > 0 || is_node || is_engine;
   if (!trains && !(owner->gpu != nullptr && in_pass && has_training_mark())) {
     if (is_node || is_engine || owner->gpu == nullptr || holding_here > 0 || owner->session.in_child()) return nullptr;
-    return hold_operands(*owner, function);
+    return hold_operands(*owner, function, /*in_op=*/false);
   }
   if (owner->session.in_child()) return nullptr;
   if (op_thread.load(std::memory_order_relaxed) == &this_thread) {
     constexpr char communication[] = "c10d::";
     const bool communicates = std::strncmp(function.name(), communication, sizeof communication - 1) == 0;
-    if (!communicates || owner->gpu != nullptr) return nullptr;
+    if (uses_others_here) return hold_operands(*owner, function, /*in_op=*/true);
+    if (!communicates) return nullptr;
     return std::make_unique<CommunicationContext>(function);
   }
   if (is_node || is_engine)

@@ -3,11 +3,11 @@
 //
 // The callback is registered with libtorch once and is off while no guard lives, and while the session rests, for then
 // libtorch lists no operator's inputs. It acts on one thread, the one that ran the last step or made the guard, in
-// steps and between them, and on the outermost operator there. Threads of the user's own, data loaders for instance,
-// are left alone. Under a guard of GPU memory it acts on autograd's device threads, too, while they run nodes of a
-// backward pass that the training thread began (training_mark.h). Operators of the user's other threads, and of their
-// backward passes, then hold their operands in GPU memory while they run, and are no part of the step. Thread rule:
-// everything here belongs to the training thread.
+// steps and between them, and on the outermost operator there that nothing takes apart (taken_apart.h). Threads of the
+// user's own, data loaders for instance, are left alone. Under a guard of GPU memory it acts on autograd's device
+// threads, too, while they run nodes of a backward pass that the training thread began (training_mark.h). Operators of
+// the user's other threads, and of their backward passes, then hold their operands in GPU memory while they run, and
+// are no part of the step. Thread rule: everything here belongs to the training thread.
 #pragma once
 #include <memory>
 #include <span>

@@ -73,7 +73,8 @@ std::size_t extent(const at::Tensor& tensor) {
 
 bool plain_tensor(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_conj() && !tensor.is_neg() &&
-         !tensor.is_quantized() && !tensor.has_names() && !at::isTensorSubclassLike(tensor);
+         !tensor.is_quantized() && !tensor.has_names() && !tensor.is_nested() && !at::isTensorSubclassLike(tensor) &&
+         (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor._fw_grad(/*level=*/0).defined());
 }
 
 at::Tensor over(void* data, c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType type, bool on_gpu) {

@@ -12,7 +12,9 @@ SmallOperands::SmallOperands(const Announcer& owner)
 void SmallOperands::add(const c10::StorageImpl& storage, bool written) {
   if (owner_ == nullptr) return;
   const std::size_t bytes = storage.nbytes();
-  if (bytes == 0 || !storage.device().is_cuda() || !owner_->gpu->leaves_to_libtorch(bytes)) return;
+  if (bytes == 0 || storage.data_ptr().get() == nullptr || !storage.device().is_cuda() ||
+      !owner_->gpu->leaves_to_libtorch(bytes))
+    return;
   uses_.push_back({.address = storage.data_ptr().get(),
                    .bytes = {bytes},
                    .written = written,

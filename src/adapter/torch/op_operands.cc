@@ -1,0 +1,46 @@
+// Arguments into reads and writes: see op_operands.h.
+#include "adapter/torch/op_operands.h"
+
+#include "adapter/torch/gpu_storages.h"
+#include "adapter/torch/operator_table.h"
+#include "adapter/torch/session_memory.h"
+#include "adapter/torch/storages.h"
+#include "adapter/torch/watched.h"
+
+namespace vedette::adapter {
+
+bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& storage) {
+  return tensor.is_non_overlapping_and_dense_default() && tensor.storage_offset() == 0 &&
+         static_cast<std::size_t>(tensor.numel()) * tensor.itemsize() == storage.nbytes();
+}
+
+void OpOperands::add_part(const at::Tensor& tensor, std::uint8_t use, const Announcer& owner) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  const void* const memory = owner.gpu != nullptr ? owner.gpu->seen(*storage) : session_memory(*storage);
+  if ((memory == nullptr && owner.gpu == nullptr) || use == Operator::nothing) return;
+  if (!parameter) parameter = owner.watched.layer_of(storage);
+  if (memory == nullptr) return small.add(*storage, (use & (Operator::write | Operator::overwrite)) != 0);
+  if (use & (Operator::write | Operator::overwrite)) writes.push_back(memory);
+  const bool is_read = (use & Operator::read) || ((use & Operator::overwrite) && !covers_its_storage(impl, *storage));
+  if (is_read) reads.push_back(memory);
+}
+
+void OpOperands::add(const at::Tensor& tensor, std::uint8_t use, const Announcer& owner) {
+  each_part(tensor, [&](const at::Tensor& part) {
+    wrap_others = wrap_others || !part.has_storage() || part.key_set().has(c10::DispatchKey::Python);
+    if (part.has_storage()) add_part(part, use, owner);
+  });
+}
+
+void OpOperands::add(const c10::IValue& value, std::uint8_t use, const Announcer& owner) {
+  if (value.isTensor()) return add(value.toTensor(), use, owner);
+  if (!value.isList()) return;
+  for (const c10::IValue& item : value.toListRef()) {
+    if (item.isNone()) continue;                    // of optional tensors: x[:, numbers] has no first index
+    if (!item.isTensor() && !item.isList()) break;  // lists are of one type
+    add(item, use, owner);                          // of lists: what each rank gave, in c10d's collectives
+  }
+}
+
+}  // namespace vedette::adapter
