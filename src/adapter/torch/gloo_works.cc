@@ -82,7 +82,7 @@ class Work final : public at::ObserverContext {
   std::list<Held> scopes_;  // do not move
 };
 
-std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+std::unique_ptr<at::ObserverContext> begin_work(const at::RecordFunction& function) {
   constexpr char gloo[] = "gloo:";
   if (std::strncmp(function.name(), gloo, sizeof gloo - 1) != 0) return nullptr;
   Holding& all = holding();
@@ -108,14 +108,14 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   return work;
 }
 
-void end(const at::RecordFunction&, at::ObserverContext* context) {
+void end_work(const at::RecordFunction&, at::ObserverContext* context) {
   if (context != nullptr) static_cast<Work*>(context)->end();
 }
 
 // Registered with libtorch once, and off while nothing is to be held.
 void listen(bool on) {
   static const at::CallbackHandle handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(&begin, &end).needsInputs(true).scopes({at::RecordScope::USER_SCOPE}));
+      at::RecordFunctionCallback(&begin_work, &end_work).needsInputs(true).scopes({at::RecordScope::USER_SCOPE}));
   static bool is_on = true;
   if (std::exchange(is_on, on) == on) return;
   if (on) {

@@ -27,7 +27,7 @@ std::optional<at::Tensor> strided_on_gpu(const c10::IValue& value) {
 }
 
 // Sparse tensors are left out: adding one to a table calls an operator with the numbers of its rows.
-std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+std::unique_ptr<at::ObserverContext> begin_lookup(const at::RecordFunction& function) {
   thread_local OperatorTable operators;
   const Operator& op = operators.of(function);
   const auto inputs = arguments_of(function);
@@ -44,7 +44,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   return std::make_unique<Lookup>(*table, *numbers);
 }
 
-void end(const at::RecordFunction&, at::ObserverContext* context) {
+void end_lookup(const at::RecordFunction&, at::ObserverContext* context) {
   const auto* const lookup = dynamic_cast<const Lookup*>(context);
   if (lookup == nullptr || GpuStorages::opened() == nullptr) return;
   const at::Tensor &table = lookup->table, &numbers = lookup->numbers;
@@ -61,7 +61,7 @@ void end(const at::RecordFunction&, at::ObserverContext* context) {
 at::CallbackHandle registered() {
   static const at::CallbackHandle handle = [] {
     const auto made = at::addGlobalCallback(
-        at::RecordFunctionCallback(&begin, &end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+        at::RecordFunctionCallback(&begin_lookup, &end_lookup).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
     at::disableCallback(made);
     return made;
   }();
