@@ -28,8 +28,6 @@ Result<void> to_trace(const ExportSource& source, std::ostream& out) {
   const auto profile = profile_of(source.run);
   if (!profile) return profile.error();
   Trace trace = presentable(source.run, **profile);
-  Statement notes(source.database, "SELECT text FROM notes WHERE profile = ? ORDER BY position");
-  for (notes.ask((*profile)->profile); notes.row();) trace.notes.push_back(notes.text(0));
   const std::string text = format_trace(trace);
   // The reader of the format is its judge: a trace that it refuses is not written.
   if (const auto read = parse_trace(text); !read) {

@@ -220,6 +220,7 @@ Heat heat_of(const Run& run, const ReportOptions& options) {
   if (profile == nullptr) return heat;
   heat.page_bytes = profile->trace.page_bytes;
   heat.counted = counted_in(*profile);
+  heat.notes = profile->trace.notes;
   heat.ranges = ranges_of(touches(*profile, heat.counted));
   order_tensors(heat, profile->trace);
   order_layers(heat, profile->trace);

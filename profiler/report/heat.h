@@ -50,6 +50,7 @@ struct HeatRow {
 struct Heat {
   Bytes page_bytes;
   Counted counted = Counted::operands;
+  std::vector<std::string> notes;    // of the profile
   std::vector<std::uint32_t> order;  // of tensors, top to bottom
   std::vector<HeatRow> rows;
   std::vector<std::int64_t> columns;              // layers, in order of their first op

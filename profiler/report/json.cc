@@ -186,6 +186,7 @@ Json of(const std::vector<float>& row) {
 Json of(const Heat& h) {
   return {{"page_bytes", of(h.page_bytes)},
           {"counted", name_of(h.counted)},
+          {"notes", h.notes},
           {"columns", h.columns},
           {"rows", list(h.rows)},
           {"order", h.order},

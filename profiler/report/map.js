@@ -2,8 +2,8 @@
 // ranges for each zoom, down to one page a row. It is a part of page.js.
 
 const counted_words = {
-  ops: 'Counted: page tracking looked after each operator, and a page counts the operators that touched it.',
-  layers: 'Inferred, not counted: page tracking looked once a layer, and a page that it saw counts the operators of the layer whose operand its tensor is. A recorded guard counts, unless it is told otherwise (profile: ops).',
+  ops: 'Counted: page tracking looked after each operator, and a page counts the operators that touched it. A page that is written counts as read where an operator of its tick takes the tensor as an input, as one does that changes a part of it.',
+  layers: 'Inferred, not counted: page tracking looked once a layer, and a page that it saw counts the operators of the layer whose operand its tensor is. A recorded guard counts, unless it is told otherwise (profile: ops). A page that is written counts as read where an operator of the layer takes the tensor as an input, as one does that changes a part of it.',
   operands: 'Inferred, not counted: pages were not tracked, and an operator counts for its operands from end to end.',
   samples: 'Sampled: columns are snapshots of a monitor, named by when they began, and colour counts the samples that saw a page in use.'};
 
@@ -75,7 +75,7 @@ section('pages', 'Pages', 'How often each layer uses which pages',
   host.append(element('div', {class: 'card'}, element('div', {class: 'controls'}, radios('kind', 'Count', ['both', 'reads', 'writes'].map(kind => [kind, kind])),
     radios('mean', 'Row shows its', [['most', 'maximum'], ['mean', 'mean']]), order, element('label', {title: heat.places.length === 0 ? 'the recording does not say where tensors lay, or there are too many places' : ''}, places, ' where they lay'),
     closer, farther, search, list, all), key, host_chart, readout, stack),
-    element('p', {class: 'map-counted'}, counted_words[heat.counted] + ' Pages of ' + bytes(heat.page_bytes) + '.' +
+    element('p', {class: 'map-counted'}, counted_words[heat.counted] + ' Pages of ' + bytes(heat.page_bytes) + '. ' + heat.notes.map(note => note + ' ').join('') +
       (heat.ranges_left_out > 0 ? ' ' + count(heat.ranges_left_out) + ' ranges of the most finely touched tensors are not in this file.' : '')));
 }, {});
 

@@ -132,6 +132,12 @@ void read_stacks(Reader& reader, Profile& profile) {
   }
 }
 
+void read_notes(Reader& reader, Profile& profile) {
+  Statement ask(reader.database(), "SELECT text FROM notes WHERE profile = ? ORDER BY position");
+  for (ask.ask(profile.profile); reader.row(ask);)
+    reader.keep(std::string(), {profile.trace.notes.emplace_back(ask.text(0))});
+}
+
 }  // namespace
 
 void read_pages(Reader& reader, Profile& profile) {
@@ -191,6 +197,7 @@ void read_profiles(Reader& reader, Run& run) {
     if (!reader.bad()) read_operands(reader, p);
     if (!reader.bad()) read_places(reader, run, p);
     if (!reader.bad()) read_stacks(reader, p);
+    if (!reader.bad()) read_notes(reader, p);
   }
 }
 

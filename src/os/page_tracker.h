@@ -26,8 +26,8 @@ struct AddressRange {  // whole pages
 struct TouchedRange {
   AddressRange pages;
   // `written` is exact, and so is `read` where written is false. Of a written page no tracker sees every read: zap
-  // reports read = true for it always, mprotect only when a read came before the first write. An instruction that does
-  // both is a write on some processors.
+  // reports read = true for it always, the others only when a read came before the first write. An instruction that
+  // does both is a write on some processors. So a profile asks only `written` of such a page.
   bool read = false, written = false;
   bool operator==(const TouchedRange&) const = default;
 };

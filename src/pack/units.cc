@@ -272,7 +272,7 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, With
   Trace trace{.name = "step",
               .source = "vedette",
               .device = log.device,
-              .notes = {},
+              .notes = log.notes,
               .tensors = {},
               .layers = log.layers,
               .ops = {},

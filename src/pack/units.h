@@ -61,7 +61,8 @@ struct StepLog {
   std::vector<Layer> layers;
   std::vector<LoggedPages> pages;  // empty when nothing was tracked
   std::vector<LoggedBeside> beside;
-  std::string device = "cpu";  // as the traces of this step name it
+  std::string device = "cpu";      // as the traces of this step name it
+  std::vector<std::string> notes;  // of the trace
 };
 
 struct UnitChunks {  // where a unit lies: chunks [first, first + count) of the arena

@@ -150,7 +150,9 @@ void PageProfile::hiding(ChunkIndex chunk) noexcept {
 // The thread that waits for a chunk touches this page first, perhaps (not with zap) before the chunk is armed.
 void PageProfile::faulted(ChunkIndex chunk, std::uint64_t page, bool write) noexcept {
   const std::lock_guard lock(mutex_);
+  const Late before = late_;
   note({.pages = {chunk_range(chunk).begin + page * page_size, page_size}, .read = !write, .written = write});
+  late_ = before;  // this is told at once
 }
 
 // --- tensors come and go
@@ -210,8 +212,10 @@ void PageProfile::op_ended() {
 
 void PageProfile::end_tick() {
   ranges_.clear();
+  bool everything = false;
   if (tracked_pages_ <= free_pages + looked_at_ * pages_for_one) {
     look_at_everything();
+    everything = true;
     looked_at_ = 0;
   } else {
     for (const auto* list : {&operands_, &newborn_})
@@ -220,6 +224,7 @@ void PageProfile::end_tick() {
     for (const AddressRange& range : ranges_) looked_at_ += range.bytes / page_size;
   }
   collect();
+  late_.ticks_since = everything ? 0 : late_.ticks_since + 1;
   settle();
   ticks_.push_back(ops_);
   in_tick_ = armed_ = false;
@@ -268,10 +273,11 @@ void PageProfile::note(const TouchedRange& touched) {
                       .pages = {(from - offset) / page_size, (to - offset) / page_size},
                       .read = touched.read,
                       .written = touched.written};
-    // Bytes are written before they are read: a page of a newborn tensor is written first, whatever the fault says.
-    if (touched.written && (at.born_in == tick_ || has(announced_, at.tensor)))
-      pages.read = has(announced_read_, at.tensor);
+    if (touched.written) pages.read = has(announced_read_, at.tensor);
     noted_.push_back(pages);
+    if (late_.ticks_since == 0 || at.born_in == tick_ || has(announced_, at.tensor)) continue;
+    late_.pages += pages.pages.end - pages.pages.begin;
+    late_.most_ticks = std::max(late_.most_ticks, late_.ticks_since);
   }
 }
 
@@ -304,6 +310,10 @@ void PageProfile::finish(StepLog& log) {
     in_tick_ = false;
     if (!log.ops.empty()) log.pages = pages_;
     announce(log);
+    if (late_.pages > 0)
+      log.notes.push_back("Accesses that no op announced: " + std::to_string(late_.pages) + " pages were seen up to " +
+                          std::to_string(late_.most_ticks) +
+                          (options_.ticks == ProfileTicks::ops ? " ops" : " layers") + " after they were touched.");
   }
   if (options_.engine == nullptr)
     if (auto open = tracker_->disarm({}); !open) failed(open.error());

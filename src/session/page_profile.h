@@ -5,13 +5,13 @@
 // are looked at. Every living tensor is looked at as well, whenever that costs little beside the pages looked at since
 // the last time. So an announced access is reported at its tick, an unannounced one at the first such look after it (in
 // arenas of up to free_pages: at its tick, too). Pages of a tensor that dies, or of a chunk that leaves, are looked at
-// before.
+// before. How many unannounced accesses may be late, and by how many ticks, is a note of the step.
 //
 // On a GPU there are no chunks that come and go: a tensor's pages are looked at where it lies, and all of them are
 // armed as a tick begins, once its operands are there.
 //
-// The tracker sees whether a page was written. No tracker sees whether a written page was read as well: the reads that
-// the ops of the tick announced count there.
+// The tracker sees whether a page was written. No tracker sees whether a written page was read as well, and each
+// guesses otherwise: the reads that the ops of the tick announced count there, and no others. So all give one map.
 //
 // Locks: its own, taken after the session's or the engine's; it calls neither while it holds it. A GPU executor's comes
 // after it: the tracker asks where tensors lie.
@@ -80,6 +80,10 @@ class PageProfile final : public FrameWatch {
     std::uint32_t tensor = 0;
     std::uint64_t born_in = 0;  // tick; 0: before the step
   };
+  struct Late {  // unannounced accesses that may be told so many ticks after they happened
+    std::uint64_t pages = 0, most_ticks = 0;
+    std::uint64_t ticks_since = 0;  // every tensor was looked at
+  };
   struct Tick {  // ops [first, last]
     std::uint32_t first = 0, last = 0;
   };
@@ -108,6 +112,7 @@ class PageProfile final : public FrameWatch {
   std::vector<AddressRange> ranges_;
   std::vector<TouchedRange> touched_;
   bool failed_ = false;
+  Late late_;
 
   // The running tick.
   bool in_tick_ = false, armed_ = false;
