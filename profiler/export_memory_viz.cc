@@ -3,11 +3,18 @@
 // allocations as it has chunks, because these move one by one. Its stack frames are the tensor, and the op and layer of
 // its birth.
 //
-// An evicted piece is freed on device 0 and allocated on device 1 when the move ends, and back. The moves of the step
-// before tell where a persistent piece is when the step begins.
+// An evicted piece is freed on device 0 and allocated on device 1 when the move ends, and back. A chunk's first move of
+// the step tells where its persistent pieces are when the step begins, else its last one before.
+//
+// Readers replay the events backwards from the blocks at the end, and each must find its place in a segment. So there
+// is a segment for each run of addresses that was ever used. They add up what is allocated, too. A piece is born when
+// its op begins, or as soon after that as the budget has room for it: the op waited for an evict before it allocated.
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
+#include <span>
+#include <tuple>
 
 #include "model/liveness.h"
 #include "profiler/export_parts.h"
@@ -20,7 +27,9 @@ struct Piece {  // of a tensor, in one chunk
   std::uint32_t tensor = 0;
   std::uint64_t address = 0, bytes = 0;
   Span<Nanoseconds> life;
-  bool to_the_end = false;  // it outlives the step
+  bool to_the_end = false;    // it outlives the step
+  std::uint32_t last_op = 0;  // unless it does
+  std::uint32_t birth_op = 0;
 };
 
 struct Happening {  // a piece appears on a device, or is gone from it
@@ -28,6 +37,8 @@ struct Happening {  // a piece appears on a device, or is gone from it
   bool appears = false;
   std::uint32_t piece = 0;
   std::uint32_t device = 0;
+  // Of what happens at one moment: births of op i have 3 i, moves in it 3 i + 1, deaths after it 3 i + 2.
+  std::uint64_t turn = 0;
 };
 
 std::string site_of(const Trace& trace, std::uint32_t tensor, const std::vector<Span<OpIndex>>& life) {
@@ -47,10 +58,11 @@ std::string layer_of(const Trace& trace, std::uint32_t tensor, const std::vector
 
 class Snapshot {
  public:
-  Snapshot(const report::Run& run, const report::Profile& profile)
-      : run_(run), trace_(profile.trace), life_(lives(profile.trace)), clock_(clock_of(run, profile)) {
+  Snapshot(const ExportSource& source, const report::Profile& profile)
+      : run_(source.run), trace_(profile.trace), life_(lives(profile.trace)), clock_(clock_of(run_, profile)) {
     cut(profile);
-    happen();
+    happen(away_before(source));
+    bear_where_there_is_room();
   }
 
   void write(std::ostream& out) const {
@@ -58,7 +70,7 @@ class Snapshot {
     pickle.begin_dict();
     pickle.text("segments");
     pickle.begin_list();
-    for (std::uint32_t device = 0; device < 2; ++device) write_segment(pickle, device);
+    for (std::uint32_t device = 0; device < 2; ++device) write_segments(pickle, device);
     pickle.end_list();
     pickle.text("device_traces");
     pickle.begin_list();
@@ -93,49 +105,105 @@ class Snapshot {
       for (std::uint64_t at = begin; at < end;) {
         const std::uint64_t stop = whole ? end : std::min(end, (at / run_.chunk.value + 1) * run_.chunk.value);
         if (placed) of_chunk_[at / run_.chunk.value].push_back(static_cast<std::uint32_t>(pieces_.size()));
-        pieces_.push_back({t, at, stop - at, life, lasts});
+        pieces_.push_back({.tensor = t,
+                           .address = at,
+                           .bytes = stop - at,
+                           .life = life,
+                           .to_the_end = lasts,
+                           .last_op = lasts ? 0 : life_[t].end.value - 1,
+                           .birth_op = lasts ? 0 : life_[t].begin.value});
         at = stop;
       }
       next = std::max(next, end);
     }
   }
 
-  void happen() {
-    std::set<std::uint32_t> away;  // chunks
-    for (const report::MoveRow& m : run_.earlier_moves) note(m, away);
-    std::vector<std::uint32_t> device(pieces_.size(), 0);
-    for (std::uint32_t p = 0; p < pieces_.size(); ++p) {
-      const bool begins_away = pieces_[p].to_the_end && run_.chunk.value > 0 &&
-                               away.contains(static_cast<std::uint32_t>(pieces_[p].address / run_.chunk.value));
-      device[p] = begins_away ? 1 : 0;
-      all_.push_back({pieces_[p].life.begin, true, p, device[p]});
-    }
+  // Chunks whose last move before the step took them away.
+  static std::set<std::uint64_t> away_before(const ExportSource& source) {
+    std::set<std::uint64_t> away;
+    const report::StepRow* const shown = source.run.shown_step();
+    if (shown == nullptr) return away;
+    Statement ask(source.database, "SELECT chunk, verb FROM moves WHERE step < ? ORDER BY ended_ns");
+    for (ask.ask(shown->step); ask.row();) note(static_cast<std::uint64_t>(ask.integer(0)), ask.text(1), away);
+    return away;
+  }
+  static void note(std::uint64_t chunk, std::string_view verb, std::set<std::uint64_t>& away) {
+    if (verb == "fetch")
+      away.erase(chunk);
+    else
+      away.insert(chunk);
+  }
+
+  std::uint64_t turn_at(Nanoseconds when) const {
+    const auto next = std::upper_bound(clock_.began.begin(), clock_.began.end(), when);
+    const auto ops = static_cast<std::uint64_t>(next - clock_.began.begin());
+    return ops == 0 ? 0 : 3 * (ops - 1) + 1;
+  }
+
+  void happen(std::set<std::uint64_t> away) {
     std::vector<report::MoveRow> moves = run_.moves;
     std::stable_sort(moves.begin(), moves.end(), [](const auto& a, const auto& b) { return a.ended < b.ended; });
+    std::set<std::uint64_t> moved;
+    for (const report::MoveRow& m : moves)
+      if (moved.insert(m.chunk).second) note(m.chunk, m.verb == "fetch" ? "evict" : "fetch", away);
+    std::vector<std::uint32_t> device(pieces_.size(), 0);
+    for (std::uint32_t p = 0; p < pieces_.size(); ++p) {
+      const Piece& piece = pieces_[p];
+      device[p] = piece.to_the_end && run_.chunk.value > 0 && away.contains(piece.address / run_.chunk.value) ? 1 : 0;
+      all_.push_back({piece.life.begin, true, p, device[p], std::uint64_t{3} * piece.birth_op});
+    }
     for (const report::MoveRow& m : moves) {
       const auto found = of_chunk_.find(m.chunk);
       if (found == of_chunk_.end() || m.ended >= clock_.end) continue;
       const std::uint32_t target = m.verb == "fetch" ? 0 : 1;
       for (const std::uint32_t p : found->second) {
         if (m.ended <= pieces_[p].life.begin || m.ended >= pieces_[p].life.end || device[p] == target) continue;
-        all_.push_back({m.ended, false, p, device[p]});
-        all_.push_back({m.ended, true, p, target});
+        all_.push_back({m.ended, false, p, device[p], turn_at(m.ended)});
+        all_.push_back({m.ended, true, p, target, turn_at(m.ended)});
         device[p] = target;
       }
     }
-    for (std::uint32_t p = 0; p < pieces_.size(); ++p)
-      if (!pieces_[p].to_the_end) all_.push_back({pieces_[p].life.end, false, p, device[p]});
+    for (std::uint32_t p = 0; p < pieces_.size(); ++p) {
+      if (!pieces_[p].to_the_end)
+        all_.push_back({pieces_[p].life.end, false, p, device[p], std::uint64_t{3} * pieces_[p].last_op + 2});
+    }
     std::stable_sort(all_.begin(), all_.end(), [](const Happening& a, const Happening& b) {
-      return a.when != b.when ? a.when < b.when : a.appears < b.appears;  // at one moment, room is made first
+      return std::tuple(a.when, a.turn, a.appears) < std::tuple(b.when, b.turn, b.appears);  // room is made first
     });
     last_ = std::move(device);
   }
 
-  static void note(const report::MoveRow& m, std::set<std::uint32_t>& away) {
-    if (m.verb == "fetch")
-      away.erase(static_cast<std::uint32_t>(m.chunk));
-    else
-      away.insert(static_cast<std::uint32_t>(m.chunk));
+  // Puts births off, at most until their op has ended or the piece moves.
+  void bear_where_there_is_room() {
+    const std::uint64_t budget = run_.budget.value == 0 ? ~std::uint64_t{0} : run_.budget.value;
+    std::uint64_t held = 0;
+    std::deque<Happening> unborn;
+    std::vector<Happening> told;
+    const auto tell = [&](const Happening& h) {
+      told.push_back(h);
+      if (h.device == 0) held += h.appears ? pieces_[h.piece].bytes : -pieces_[h.piece].bytes;
+    };
+    const auto bear = [&](Nanoseconds when) {
+      unborn.front().when = std::max(unborn.front().when, when);
+      tell(unborn.front());
+      unborn.pop_front();
+    };
+    for (const Happening& next : all_) {
+      const auto due = [&](const Happening& birth) {
+        const bool op_has_ended = clock_.ended[pieces_[birth.piece].birth_op] < next.when || birth.turn + 1 < next.turn;
+        return op_has_ended || birth.piece == next.piece;
+      };
+      while (std::any_of(unborn.begin(), unborn.end(), due))
+        bear(std::min(next.when, clock_.ended[pieces_[unborn.front().piece].birth_op]));
+      const bool birth = next.appears && next.device == 0 && next.turn % 3 == 0 && !pieces_[next.piece].to_the_end;
+      if (birth)
+        unborn.push_back(next);
+      else
+        tell(next);
+      while (!unborn.empty() && held + pieces_[unborn.front().piece].bytes <= budget) bear(next.when);
+    }
+    while (!unborn.empty()) bear(clock_.ended[pieces_[unborn.front().piece].birth_op]);
+    all_ = std::move(told);
   }
 
   void write_frames(Pickle& pickle, std::uint32_t tensor) const {
@@ -181,26 +249,55 @@ class Snapshot {
     pickle.end_list();
   }
 
-  // Pieces on the device when the step has ended, and the gaps between.
-  void write_segment(Pickle& pickle, std::uint32_t device) const {
+  // Pieces on the device when the step has ended, by address; none lies over another, as in a damaged file.
+  std::vector<std::uint32_t> held_at_the_end(std::uint32_t device) const {
     std::vector<std::uint32_t> held;
     for (std::uint32_t p = 0; p < pieces_.size(); ++p)
       if (pieces_[p].to_the_end && last_[p] == device) held.push_back(p);
     std::sort(held.begin(), held.end(), [&](auto a, auto b) { return pieces_[a].address < pieces_[b].address; });
     std::erase_if(held, [&, end = std::uint64_t{0}](std::uint32_t p) mutable {
-      if (pieces_[p].address < end) return true;  // damaged: two lie over each other
+      if (pieces_[p].address < end) return true;
       end = pieces_[p].address + pieces_[p].bytes;
       return false;
     });
-    if (held.empty()) return;
-    const std::uint64_t begin = pieces_[held.front()].address,
-                        end = pieces_[held.back()].address + pieces_[held.back()].bytes;
+    return held;
+  }
+
+  // Runs of addresses at which something was on the device.
+  std::vector<Span<std::uint64_t>> used(std::uint32_t device) const {
+    std::map<std::uint64_t, std::uint64_t> ends;  // by begin
+    for (const Happening& h : all_) {
+      const Piece& piece = pieces_[h.piece];
+      if (h.device == device) ends[piece.address] = std::max(ends[piece.address], piece.address + piece.bytes);
+    }
+    std::vector<Span<std::uint64_t>> runs;
+    for (const auto& [begin, end] : ends) {
+      if (runs.empty() || runs.back().end < begin)
+        runs.push_back({begin, end});
+      else
+        runs.back().end = std::max(runs.back().end, end);
+    }
+    return runs;
+  }
+
+  void write_segments(Pickle& pickle, std::uint32_t device) const {
+    const std::vector<std::uint32_t> held = held_at_the_end(device);
+    auto next = held.begin();
+    for (const Span<std::uint64_t> run : used(device)) {
+      const auto first = next;
+      while (next != held.end() && pieces_[*next].address < run.end) ++next;
+      write_segment(pickle, device, run, {first, next});
+    }
+  }
+
+  void write_segment(Pickle& pickle, std::uint32_t device, Span<std::uint64_t> run,
+                     std::span<const std::uint32_t> held) const {
     std::uint64_t active = 0;
     for (const std::uint32_t p : held) active += pieces_[p].bytes;
     pickle.begin_dict();
     pickle.entry("device", device);
-    pickle.entry("address", static_cast<std::int64_t>(begin));
-    pickle.entry("total_size", static_cast<std::int64_t>(end - begin));
+    pickle.entry("address", static_cast<std::int64_t>(run.begin));
+    pickle.entry("total_size", static_cast<std::int64_t>(run.end - run.begin));
     for (const char* const key : {"allocated_size", "active_size", "requested_size"})
       pickle.entry(key, static_cast<std::int64_t>(active));
     pickle.entry("stream", 0);
@@ -214,12 +311,13 @@ class Snapshot {
     pickle.end_list();
     pickle.text("blocks");
     pickle.begin_list();
-    std::uint64_t at = begin;
+    std::uint64_t at = run.begin;
     for (const std::uint32_t p : held) {
       if (pieces_[p].address > at) write_block(pickle, at, pieces_[p].address - at, nullptr);
       write_block(pickle, pieces_[p].address, pieces_[p].bytes, &pieces_[p]);
       at = pieces_[p].address + pieces_[p].bytes;
     }
+    if (run.end > at) write_block(pickle, at, run.end - at, nullptr);
     pickle.end_list();
     pickle.end_dict();
   }
@@ -255,7 +353,7 @@ class Snapshot {
 Result<void> to_memory_viz(const ExportSource& source, std::ostream& out) {
   const auto profile = profile_of(source.run);
   if (!profile) return profile.error();
-  Snapshot(source.run, **profile).write(out);
+  Snapshot(source, **profile).write(out);
   return {};
 }
 

@@ -5,9 +5,13 @@
 // And the two counts to hold against it: LRU, and Belady's MIN with demand fetching (Belady 1966), where the victim is
 // the block whose next request is last.
 #include <algorithm>
+#include <functional>
 #include <list>
+#include <map>
+#include <queue>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "base/readable.h"
 #include "model/liveness.h"
@@ -49,72 +53,135 @@ std::vector<std::uint64_t> next_requests(std::span<const std::uint64_t> requests
   return next;
 }
 
+// Of each tensor. Those without a place lie above the others: what persists one behind the other, the rest in the
+// lowest hole while they live, first fit by birth.
+std::vector<std::uint64_t> addresses_of(const Trace& trace, std::span<const std::optional<std::uint64_t>> places) {
+  std::vector<std::uint64_t> address(trace.tensors.size());
+  std::uint64_t top = 0;
+  const auto bytes = [&](std::uint32_t t) { return trace.tensors[t].bytes.value; };
+  const auto placed = [&](std::uint32_t t) { return t < places.size() && places[t].has_value(); };
+  for (std::uint32_t t = 0; t < address.size(); ++t)
+    if (placed(t)) top = std::max(top, (address[t] = *places[t]) + bytes(t));
+  std::vector<std::uint32_t> by_birth;
+  for (std::uint32_t t = 0; t < address.size(); ++t) {
+    if (placed(t)) continue;
+    if (trace.tensors[t].persistent)
+      address[t] = std::exchange(top, top + bytes(t));
+    else
+      by_birth.push_back(t);
+  }
+  const std::vector<Span<OpIndex>> life = lives(trace);
+  std::stable_sort(by_birth.begin(), by_birth.end(), [&](auto a, auto b) { return life[a].begin < life[b].begin; });
+  std::map<std::uint64_t, std::uint64_t> held;  // by begin: the end
+  using Ends = std::pair<OpIndex, std::uint64_t>;
+  std::priority_queue<Ends, std::vector<Ends>, std::greater<>> ends;
+  for (const std::uint32_t t : by_birth) {
+    for (; !ends.empty() && ends.top().first <= life[t].begin; ends.pop()) held.erase(ends.top().second);
+    std::uint64_t at = top;
+    for (const auto& [begin, end] : held) {
+      if (begin - at >= bytes(t)) break;
+      at = end;
+    }
+    address[t] = at;
+    held[at] = at + bytes(t);
+    ends.emplace(life[t].end, at);
+  }
+  return address;
+}
+
+// By object: how many of its bytes are a tensor's at some time.
+std::map<std::uint64_t, std::uint32_t> sizes_of(const Trace& trace, const std::vector<std::uint64_t>& address,
+                                                std::uint64_t object) {
+  std::vector<Span<std::uint64_t>> tensors;
+  for (std::size_t t = 0; t < address.size(); ++t)
+    tensors.push_back({address[t], address[t] + trace.tensors[t].bytes.value});
+  std::sort(tensors.begin(), tensors.end());
+  std::map<std::uint64_t, std::uint32_t> sizes;
+  std::uint64_t covered = 0;  // up to here
+  for (const auto& [begin, end] : tensors) {
+    for (std::uint64_t at = std::max(begin, covered); at < end;) {
+      const std::uint64_t stop = std::min(end, (at / object + 1) * object);
+      sizes[at / object] += static_cast<std::uint32_t>(stop - at);
+      at = stop;
+    }
+    covered = std::max(covered, end);
+  }
+  return sizes;
+}
+
 }  // namespace
 
-Requests requests_of(const Trace& trace, Bytes object) {
+Requests requests_of(const Trace& trace, Bytes object, std::span<const std::optional<std::uint64_t>> places) {
   const std::uint64_t size = std::max<std::uint64_t>(object.value, 1);
-  std::vector<std::uint64_t> first;  // object of each tensor
-  std::uint64_t objects = 0;
-  for (const Tensor& t : trace.tensors) {
-    first.push_back(objects);
-    objects += (t.bytes.value + size - 1) / size;
-  }
+  const std::vector<std::uint64_t> address = addresses_of(trace, places);
+  const std::map<std::uint64_t, std::uint32_t> sizes = sizes_of(trace, address, size);
+  std::unordered_map<std::uint64_t, std::uint32_t> last_op;  // that requested the object
   std::vector<Touch> touches = touches_of(trace);
   std::sort(touches.begin(), touches.end());
   Requests requests;
-  std::uint64_t told = 0;  // objects of this op and tensor below it were requested
-  for (std::size_t i = 0; i < touches.size(); ++i) {
-    const Touch& t = touches[i];
-    if (i > 0 && (touches[i - 1].op != t.op || touches[i - 1].tensor != t.tensor)) told = 0;
-    for (std::uint64_t k = std::max(told, t.begin / size); k * size < t.end; ++k) {
-      told = k + 1;
-      requests.object.push_back(first[t.tensor] + k);
+  for (const Touch& t : touches) {
+    if (t.begin >= t.end) continue;
+    for (std::uint64_t k = (address[t.tensor] + t.begin) / size; k <= (address[t.tensor] + t.end - 1) / size; ++k) {
+      const auto [found, fresh] = last_op.try_emplace(k, t.op);
+      if (!fresh && std::exchange(found->second, t.op) == t.op) continue;
+      requests.object.push_back(k);
       requests.op.push_back(t.op);
+      requests.bytes.push_back(sizes.at(k));
     }
   }
   return requests;
 }
 
-std::uint64_t lru_misses(std::span<const std::uint64_t> requests, std::size_t capacity) {
-  std::list<std::uint64_t> recent;  // the least recently requested last
-  std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> held;
-  std::uint64_t misses = 0;
-  for (const std::uint64_t object : requests) {
+std::uint64_t lru_misses(const Requests& requests, Bytes capacity) {
+  std::list<std::pair<std::uint64_t, std::uint32_t>> recent;  // (object, bytes), the least recently requested last
+  std::unordered_map<std::uint64_t, decltype(recent)::iterator> held;
+  std::uint64_t misses = 0, used = 0;
+  for (std::size_t i = 0; i < requests.object.size(); ++i) {
+    const std::uint64_t object = requests.object[i];
     if (const auto found = held.find(object); found != held.end()) {
       recent.splice(recent.begin(), recent, found->second);
       continue;
     }
     ++misses;
-    if (capacity == 0) continue;
-    if (held.size() == capacity) {
-      held.erase(recent.back());
-      recent.pop_back();
+    if (requests.bytes[i] > capacity.value) continue;
+    for (; used + requests.bytes[i] > capacity.value; recent.pop_back()) {
+      held.erase(recent.back().first);
+      used -= recent.back().second;
     }
-    recent.push_front(object);
+    recent.emplace_front(object, requests.bytes[i]);
     held[object] = recent.begin();
+    used += requests.bytes[i];
   }
   return misses;
 }
 
-std::uint64_t belady_misses(std::span<const std::uint64_t> requests, std::size_t capacity) {
-  const std::vector<std::uint64_t> next = next_requests(requests);
+std::uint64_t belady_misses(const Requests& requests, Bytes capacity) {
+  struct Held {
+    std::uint64_t next = 0;  // its next request
+    std::uint32_t bytes = 0;
+  };
+  const std::vector<std::uint64_t> next = next_requests(requests.object);
   std::set<std::pair<std::uint64_t, std::uint64_t>> by_next;  // (its next request, object) of what is held
-  std::unordered_map<std::uint64_t, std::uint64_t> held;      // object: its next request
-  std::uint64_t misses = 0;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const auto found = held.find(requests[i]);
+  std::unordered_map<std::uint64_t, Held> held;
+  std::uint64_t misses = 0, used = 0;
+  for (std::size_t i = 0; i < requests.object.size(); ++i) {
+    const std::uint64_t object = requests.object[i];
+    const auto found = held.find(object);
     if (found != held.end()) {
-      by_next.erase({found->second, requests[i]});
+      by_next.erase({found->second.next, object});
     } else {
       ++misses;
-      if (capacity == 0) continue;
-      if (held.size() == capacity) {
-        held.erase(by_next.rbegin()->second);
-        by_next.erase(std::prev(by_next.end()));
+      if (requests.bytes[i] > capacity.value) continue;
+      while (used + requests.bytes[i] > capacity.value) {
+        const auto furthest = std::prev(by_next.end());
+        used -= held[furthest->second].bytes;
+        held.erase(furthest->second);
+        by_next.erase(furthest);
       }
+      used += requests.bytes[i];
     }
-    held[requests[i]] = next[i];
-    by_next.insert({next[i], requests[i]});
+    held[object] = {next[i], requests.bytes[i]};
+    by_next.insert({next[i], object});
   }
   return misses;
 }
@@ -142,16 +209,17 @@ Result<void> to_oracle_general(const ExportSource& source, std::ostream& out) {
   const auto profile = profile_of(source.run);
   if (!profile) return profile.error();
   std::uint64_t count = 0;
-  for (const Touch& t : touches_of((*profile)->trace)) count += (t.end - t.begin) / size + 1;
+  for (const Tensor& t : (*profile)->trace.tensors) count += t.bytes.value / size;
+  for (const Touch& t : touches_of((*profile)->trace)) count += (t.end - t.begin) / size + 2;
   if (count > most)
     return Error{Cause::unsupported,
                  "the step has more than " + std::to_string(most) + " requests; choose larger objects"};
-  const Requests requests = requests_of((*profile)->trace, source.options.object);
+  const Requests requests = requests_of((*profile)->trace, source.options.object, (*profile)->places);
   const std::vector<std::uint64_t> next = next_requests(requests.object);
   for (std::size_t i = 0; i < requests.object.size(); ++i) {
     little_endian(requests.op[i], out);
     little_endian(requests.object[i], out);
-    little_endian(static_cast<std::uint32_t>(size), out);
+    little_endian(requests.bytes[i], out);
     little_endian(static_cast<std::int64_t>(next[i]), out);
   }
   return {};

@@ -16,8 +16,7 @@ constexpr ExportFormat formats[] = {
      exports::to_perfetto},
     {"memory-viz", "a step as a memory snapshot, for PyTorch's memory viewer; its devices are the tiers",
      exports::to_memory_viz},
-    {"oracle-general", "the step's accesses as libCacheSim's requests, objects of one size",
-     exports::to_oracle_general},
+    {"oracle-general", "the step's accesses as libCacheSim's requests, objects of memory", exports::to_oracle_general},
     {"minimalloc", "the tensors' lives as minimalloc's CSV", exports::to_minimalloc},
     {"mqsim", "all moves as the slow tier's requests, for MQSim", exports::to_mqsim},
     {"csv", "a table of the recording", exports::to_csv},
@@ -67,9 +66,12 @@ std::string json_string(std::string_view text) {
   return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// A spreadsheet computes a cell that begins like a formula: an apostrophe before it makes it text there.
 std::string csv_field(std::string_view text) {
-  if (text.find_first_of(",\"\r\n") == text.npos) return std::string(text);
-  std::string quoted = "\"";
+  const bool formula = !text.empty() && std::string_view("=+-@\t\r").find(text[0]) != text.npos &&
+                       text.find_first_not_of("0123456789.", 1) != text.npos;
+  if (!formula && text.find_first_of(",\"\r\n") == text.npos) return std::string(text);
+  std::string quoted = formula ? "\"'" : "\"";
   for (const char c : text) {
     if (c == '"') quoted += '"';
     quoted += c;

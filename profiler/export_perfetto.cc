@@ -3,7 +3,12 @@
 //
 // Tracks: the program (a step holds layers, a layer holds ops, so slices nest), its stalls, and tracks of fetches and
 // of evicts. Of these each link has as many as moves were in flight at once, so that slices of one track never overlap.
-// An op on a GPU says on which stream it ran. It stays a "cpu_op": readers look for launches of kernels otherwise.
+// An op on a GPU says on which stream it ran.
+//
+// HTA sees what has a stream, and tells by names and categories what it is. So an op is a "kernel" once more, on a
+// track of the fastest tier and without its stalls, and a move is called as CUDA calls copies to and from a device.
+// Each has a launch of its number ("correlation"), on a track of launches: an op's is its begin, a move's when it was
+// asked for.
 //
 // Flows lead from a layer's forward to its backward ("fwdbwd"), and from the op during which a fetch was issued to the
 // fetch. Counters tell each tier's bytes.
@@ -15,7 +20,7 @@
 namespace vedette::exports {
 namespace {
 
-constexpr int process = 1, program_track = 1, wait_track = 2;
+constexpr int process = 1, program_track = 1, wait_track = 2, launch_track = 3, kernel_track = 4;
 
 // As many of each as it takes: even and odd numbers, so that they never meet.
 constexpr int fetch_track(std::size_t lane) { return 100 + 2 * static_cast<int>(lane); }
@@ -108,7 +113,7 @@ class Teller {
     for (const Ran& op : ops) told_op(op);
     tiers(ops);
     moves(step, ops);
-    waits(step);
+    kernels(ops, waits(step));
   }
 
   // The tracks that moves of all steps needed.
@@ -228,9 +233,16 @@ class Teller {
       if (lane == lanes.size()) lanes.push_back({.tier = tier});
       lanes[lane].free_from = ended;
       const int track = fetch ? fetch_track(lane) : evict_track(lane);
-      events_.slice("gpu_memcpy", ask.text(0) + " (" + ask.text(1) + ")", track, started, ended,
-                    "\"chunk\":" + std::to_string(ask.integer(2)) + ",\"bytes\":" + std::to_string(ask.integer(3)) +
-                        (ask.text(0) == "drop" ? "" : ",\"link\":" + json_string(link(fetch, tier))));
+      const std::string what = ask.text(0) + " (" + ask.text(1) + ")";
+      if (ask.text(0) == "drop")  // nothing is copied
+        events_.slice("user_annotation", what, track, started, ended,
+                      "\"chunk\":" + std::to_string(ask.integer(2)) + ",\"bytes\":" + std::to_string(ask.integer(3)));
+      else
+        events_.slice("gpu_memcpy", (fetch ? "Memcpy HtoD " : "Memcpy DtoH ") + what, track, started, ended,
+                      "\"chunk\":" + std::to_string(ask.integer(2)) + ",\"bytes\":" + std::to_string(ask.integer(3)) +
+                          ",\"memory bandwidth (GB/s)\":" + gigabytes_per_s(ask.integer(3), ended - started) +
+                          ",\"link\":" + json_string(link(fetch, tier)) + "," +
+                          launched("cudaMemcpyAsync", issued, track));
       const auto issuer = std::upper_bound(ops.begin(), ops.end(), issued,
                                            [](std::int64_t when, const Ran& op) { return when < op.began; });
       if (fetch && issuer != ops.begin() && issued < std::prev(issuer)->ended)
@@ -238,7 +250,9 @@ class Teller {
     }
   }
 
-  void waits(const report::StepRow& step) {
+  // Stalls, in order.
+  std::vector<Span<std::int64_t>> waits(const report::StepRow& step) {
+    std::vector<Span<std::int64_t>> found;
     Statement stalls(
         source_.database,
         "SELECT op, in_allocation, began_ns, ended_ns FROM stalls WHERE step = ? ORDER BY began_ns, stall");
@@ -248,6 +262,7 @@ class Teller {
       now = std::max(began, stalls.nanoseconds(3));
       events_.slice("user_annotation", stalls.integer(1) != 0 ? "waits for room" : "waits for an operand", wait_track,
                     began, now, "\"op\":" + std::to_string(stalls.integer(0)));
+      found.push_back({began, now});
     }
     Statement faults(source_.database,
                      "SELECT op, chunk, page, write, began_ns FROM faults WHERE step = ? ORDER BY fault");
@@ -256,11 +271,48 @@ class Teller {
                       "\"op\":" + std::to_string(faults.integer(0)) + ",\"chunk\":" +
                           std::to_string(faults.integer(1)) + ",\"page\":" + std::to_string(faults.integer(2)));
     }
+    return found;
+  }
+
+  // A launch, and the arguments by which a reader finds what it launched.
+  std::string launched(const char* call, std::int64_t when, int stream) {
+    const std::string number = "\"correlation\":" + std::to_string(++launches_);
+    events_.slice("cuda_runtime", call, launch_track, when, when, number);
+    return number + ",\"stream\":" + std::to_string(stream) + ",\"device\":0";
+  }
+
+  // Ops without the stalls in them.
+  void kernels(const std::vector<Ran>& ops, const std::vector<Span<std::int64_t>>& stalls) {
+    auto stall = stalls.begin();
+    for (const Ran& op : ops) {
+      std::int64_t from = op.began;
+      const auto tell = [&](std::int64_t until) {
+        if (until <= from) return;
+        events_.slice(
+            "kernel", op.name.empty() ? "op" : op.name, kernel_track, from, until,
+            "\"External id\":" + std::to_string(op.op + 1) + "," + launched("cudaLaunchKernel", from, kernel_track));
+      };
+      while (stall != stalls.end() && stall->end <= op.began) ++stall;
+      for (; stall != stalls.end() && stall->begin < op.ended; ++stall) {
+        tell(stall->begin);
+        from = std::max(from, std::min(stall->end, op.ended));
+        if (stall->end > op.ended) break;
+      }
+      tell(op.ended);
+    }
+  }
+
+  static std::string gigabytes_per_s(std::int64_t bytes, std::int64_t ns) {
+    const double speed = bytes <= 0 || ns <= 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(ns);
+    const auto thousandths = static_cast<std::int64_t>(1e3 * std::min(speed, 1e12));
+    const std::string digits = std::to_string(thousandths % 1000);
+    return std::to_string(thousandths / 1000) + "." + std::string(3 - digits.size(), '0') + digits;
   }
 
   const ExportSource& source_;
   Events& events_;
-  std::vector<Lane> lanes_[2];  // of fetches and evicts
+  std::uint64_t launches_ = 1 << 30;  // HTA puts row numbers where these fit, in as few bytes as they take
+  std::vector<Lane> lanes_[2];        // of fetches and evicts
 };
 
 }  // namespace
@@ -275,6 +327,7 @@ Result<void> to_perfetto(const ExportSource& source, std::ostream& out) {
   }
   if (steps.empty()) return Error{Cause::malformed_input, source.run.path + " has no such step"};
   out << "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"baseTimeNanoseconds\":0,\"deviceProperties\":[],"
+         "\"distributedInfo\":{\"backend\":\"none\",\"rank\":0,\"world_size\":1},"
          "\"traceName\":"
       << json_string(source.run.path) << ",\n\"traceEvents\":[";
   Events events(out);
@@ -286,6 +339,8 @@ Result<void> to_perfetto(const ExportSource& source, std::ostream& out) {
   events.process_name("vedette: " + (source.run.program.empty() ? source.run.path : source.run.program));
   events.track_name(program_track, "program", 0);
   events.track_name(wait_track, "waiting", 1);
+  events.track_name(launch_track, "launches", 4);
+  events.track_name(kernel_track, "ops without their stalls", 1);
   Teller teller(source, events);
   for (const report::StepRow* const step : steps) teller.step(*step);
   teller.name_tracks();

@@ -49,17 +49,21 @@ std::span<const std::string_view> exported_tables() noexcept;
 
 // --- oracle-general's requests, and their hits and misses in a cache
 //
-// One object is `object` bytes of one tensor. A request is an object that an op touches. Requests stand op by op, in
-// each op by the tensor's number, in each tensor by the object's place, each once. Tracked pages count as touched, and
-// whole operands where no pages were tracked.
+// One object is the tensors at `object` bytes of addresses, one after another and side by side. It is as large as what
+// they cover of these, so that all objects together are the memory that the step used. A tensor without a place gets
+// the lowest that is free while it lives, above the others. A request is an object that an op touches. Requests stand
+// op by op, in each op by the tensor's number, in each tensor by the object's place, each once in an op. Tracked pages
+// count as touched, and whole operands where no pages were tracked.
 struct Requests {
   std::vector<std::uint64_t> object;  // of each request
   std::vector<std::uint32_t> op;      // of each request
+  std::vector<std::uint32_t> bytes;   // of the object of each request
 };
-Requests requests_of(const Trace& trace, Bytes object);
+Requests requests_of(const Trace& trace, Bytes object, std::span<const std::optional<std::uint64_t>> places = {});
 
-// Misses of a cache of `capacity` objects that starts empty, fetches on demand and never bypasses. O(n log n).
-std::uint64_t lru_misses(std::span<const std::uint64_t> requests, std::size_t capacity);
-std::uint64_t belady_misses(std::span<const std::uint64_t> requests, std::size_t capacity);
+// Misses of a cache of `capacity` that starts empty, fetches on demand and bypasses only what is larger than it is.
+// O(n log n).
+std::uint64_t lru_misses(const Requests& requests, Bytes capacity);
+std::uint64_t belady_misses(const Requests& requests, Bytes capacity);
 
 }  // namespace vedette

@@ -168,9 +168,10 @@ TEST(GpuRecording, TellsStreamsDevicesAndLinksByName) {
       EXPECT_EQ(event["args"]["energy mJ"], 7);
     }
   }
-  EXPECT_THAT(said, ::testing::IsSupersetOf({"mm: gpu:0, stream 0", "relu: gpu:0, stream 1",
-                                             "fetch (planned): nvme -> gpu:0", "evict (planned): gpu:0 -> host",
-                                             "fetches, nvme -> gpu:0", "evicts, gpu:0 -> host"}));
+  EXPECT_THAT(said,
+              ::testing::IsSupersetOf(
+                  {"mm: gpu:0, stream 0", "relu: gpu:0, stream 1", "Memcpy HtoD fetch (planned): nvme -> gpu:0",
+                   "Memcpy DtoH evict (planned): gpu:0 -> host", "fetches, nvme -> gpu:0", "evicts, gpu:0 -> host"}));
 }
 
 // The table as schema 4 had it, and the number; all else is the same.

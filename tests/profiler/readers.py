@@ -2,8 +2,9 @@
 """Reads what `vedette export` wrote with the tools it is for, or by the rules of its format; prints facts as JSON.
 
     readers.py memory-viz FILE MEMORY_VIZ_PY     torch/cuda/_memory_viz.py, loaded by itself
-    readers.py oracle-general FILE CAPACITY...   libCacheSim's package: LRU and Belady, by capacity in objects
+    readers.py oracle-general FILE CAPACITY...   libCacheSim's package: LRU and Belady, by capacity in bytes
     readers.py perfetto FILE
+    readers.py hta FILE
     readers.py minimalloc FILE
     readers.py csv FILE
 
@@ -63,8 +64,43 @@ def read_memory_viz(path, module_path):
         facts["peak"].append(peak)
         facts["end"].append(now)
         facts["actions"].append([e["action"] + " " + e["frames"][0]["name"] for e in trace])
+    facts["replayed"] = replay_backwards(snapshot)
     facts["frames"] = snapshot["device_traces"][0][0]["frames"] if snapshot["device_traces"][0] else []
     return facts
+
+
+def replay_backwards(snapshot):
+    """As strict readers do (pt-snap-cli): from the blocks at the end back, each in a gap of a segment. Its peak, by device."""
+    peaks = []
+    for device, trace in enumerate(snapshot["device_traces"]):
+        segments = [s for s in snapshot["segments"] if s["device"] == device]
+        ranges = sorted((s["address"], s["address"] + s["total_size"]) for s in segments)
+        assert all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:])), "segments overlap"
+        held = {}
+        for segment in segments:
+            at = segment["address"]
+            for block in segment["blocks"]:
+                assert block["address"] == at, "blocks are not side by side"
+                at += block["size"]
+                if block["state"] == "active_allocated":
+                    held[block["address"]] = block["size"]
+            assert at == segment["address"] + segment["total_size"], "blocks do not fill their segment"
+        now = peak = sum(held.values())
+        for event in reversed(trace):
+            begin, end = event["addr"], event["addr"] + event["size"]
+            if event["action"] == "alloc":
+                assert held.pop(begin, None) == event["size"], "what is born is not there later"
+                now -= event["size"]
+            elif event["action"] == "free_completed":
+                assert any(a <= begin and end <= b for a, b in ranges), "cannot find gap for block: no segment"
+                near = [(a, a + size) for a, size in held.items() if a < end and begin < a + size]
+                assert not near, f"cannot find gap for block: {near}"
+                held[begin] = event["size"]
+                now += event["size"]
+            peak = max(peak, now)
+        assert not held, "something was never born"
+        peaks.append(peak)
+    return peaks
 
 
 def read_oracle_general(path, *capacities):
@@ -76,9 +112,8 @@ def read_oracle_general(path, *capacities):
     with open(path, "rb") as file:
         data = file.read()
     rows = list(struct.iter_unpack("<IQIq", data))
-    sizes = {size for _, _, size, _ in rows}
-    assert len(sizes) <= 1, sizes
-    size = sizes.pop() if sizes else 1
+    sizes = {obj: size for _, obj, size, _ in rows}
+    assert all(sizes[obj] == size for _, obj, size, _ in rows)
     for at, (_, obj, _, following) in enumerate(rows):  # by the format's own definition
         later = next((i for i in range(at + 1, len(rows)) if rows[i][1] == obj), -1) if len(rows) < 5000 else following
         assert following == later, (at, following, later)
@@ -87,12 +122,36 @@ def read_oracle_general(path, *capacities):
         misses[capacity] = []
         for algorithm in (lcs.LRU, lcs.Belady):
             reader = lcs.TraceReader(path, lcs.TraceType.ORACLE_GENERAL_TRACE)
-            cache = algorithm(cache_size=capacity * size)
+            cache = algorithm(cache_size=capacity)
             missed = 0
             for request in reader:
                 missed += not cache.get(request)
             misses[capacity].append(missed)
-    return {"requests": len(rows), "objects": len({row[1] for row in rows}), "misses": misses}
+    return {"requests": len(rows), "objects": len(sizes), "bytes": sum(sizes.values()), "misses": misses}
+
+
+def read_hta(path):
+    """What HTA finds (hta/common/trace_parser.py, hta/analyzers/breakdown_analysis.py): GPU work has a stream and a launch of its number."""
+    with open(path, encoding="utf-8") as file:
+        trace = json.load(file)
+    assert trace["distributedInfo"]["rank"] == 0
+    events = [e for e in trace["traceEvents"] if "dur" in e and "cat" in e]
+    assert any(e["name"].startswith("ProfilerStep#") for e in events)
+    launches = {e["args"]["correlation"]: e for e in events if e["cat"] == "cuda_runtime"}
+    work = [e for e in events if e["args"].get("stream", -1) >= 0]
+    assert min(launches) >= 1 << 30, "row numbers go into a column of their type"
+    assert len(launches) == len(work) == len({e["args"]["correlation"] for e in work})
+    busy = {"compute": 0, "memory": 0}
+    copied = {}
+    for e in work:
+        launch = launches[e["args"]["correlation"]]
+        assert launch["ts"] <= e["ts"], (launch, e)
+        assert (e["cat"] == "gpu_memcpy") == e["name"].startswith("Memcpy ") == (launch["name"] == "cudaMemcpyAsync")
+        busy["memory" if e["cat"] == "gpu_memcpy" else "compute"] += round(e["dur"] * 1000)
+        if e["cat"] == "gpu_memcpy":
+            copied[e["name"][:11]] = copied.get(e["name"][:11], 0) + e["args"]["bytes"]
+            assert abs(e["args"]["memory bandwidth (GB/s)"] - e["args"]["bytes"] / max(1, round(e["dur"] * 1000))) < 1e-2
+    return {"busy": busy, "copied": copied}
 
 
 def read_perfetto(path):
@@ -161,7 +220,7 @@ def read_csv(path):
 
 
 def main():
-    readers = {"memory-viz": read_memory_viz, "oracle-general": read_oracle_general, "perfetto": read_perfetto,
+    readers = {"memory-viz": read_memory_viz, "oracle-general": read_oracle_general, "perfetto": read_perfetto, "hta": read_hta,
                "minimalloc": read_minimalloc, "csv": read_csv}
     print(json.dumps(readers[sys.argv[1]](*sys.argv[2:])))
 
