@@ -4,6 +4,7 @@
 // Invariant: no call of the library that may wait is made with Python's lock (the GIL) held, and none of the library's
 // threads ever takes that lock. Diagnostics come on a thread of the program and take it for the time of the call.
 // Thread rule: as in vedette/torch.h.
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapter/torch/gpu_addresses.h"
 #include "adapter/torch/gradient_hooks.h"
 #include "adapter/torch/operators.h"
 #include "adapter/torch/ordinary_memory.h"
@@ -185,6 +187,39 @@ struct OptimizerStep {
   std::optional<adapter::OptimizerSteps> held = {};
 };
 
+// Storages among a function's arguments, in place for the time of a call.
+struct Storages {
+  explicit Storages(const py::tuple& arguments) {
+    for (const py::handle each : arguments)
+      if (torch::isStorage(each.ptr())) storages.push_back(torch::createStorage(each.ptr()));
+  }
+  std::vector<at::Storage> storages;
+  std::unique_ptr<adapter::HeldStorages> held = {};
+  void hold() {
+    std::vector<c10::StorageImpl*> wanted;
+    for (const at::Storage& storage : storages) wanted.push_back(storage.unsafeGetStorageImpl());
+    held = std::make_unique<adapter::HeldStorages>(wanted);
+  }
+  void end() {
+    const py::gil_scoped_release no_gil;
+    held.reset();
+  }
+};
+
+// Nothing: the storage is no guard's on a GPU, and libtorch knows its address.
+std::optional<std::uint64_t> address_of(const at::Storage& storage) {
+  if (adapter::GpuStorages::name_of(*storage.unsafeGetStorageImpl()) == nullptr) return std::nullopt;
+  const py::gil_scoped_release no_gil;
+  return adapter::address_for_program(*storage.unsafeGetStorageImpl());
+}
+
+std::optional<std::uint64_t> address_of_tensor(const at::Tensor& tensor) {
+  if (!tensor.has_storage() || tensor.numel() == 0) return std::nullopt;
+  const auto begin = address_of(tensor.storage());
+  if (!begin) return std::nullopt;
+  return *begin + static_cast<std::uint64_t>(tensor.storage_offset()) * tensor.itemsize();
+}
+
 // A kernel that torch.compile made, called as the generated code calls it. `writes` says of each argument whether the
 // kernel writes it: its type in C++ is a pointer to what is not const.
 class Kernel {
@@ -256,6 +291,27 @@ void bind_scopes(py::module_& module) {
       .def(py::init<>())
       .def("__enter__", [](OptimizerStep& step) { step.held.emplace(); })
       .def("__exit__", [](OptimizerStep& step, const py::args&) { step.held.reset(); });
+}
+
+void bind_storages(py::module_& module) {
+  py::class_<Storages>(module, "Storages")
+      .def(py::init([](const py::tuple& arguments) { return Storages(arguments); }))
+      .def("__enter__", &Storages::hold, NoGil())
+      .def("__exit__", [](Storages& storages, const py::args&) { storages.end(); });
+  module.def("address_of_storage",
+             [](const py::object& storage) { return address_of(torch::createStorage(storage.ptr())); });
+  module.def("address_of_tensor", &address_of_tensor);
+  module.def("keep_storage_in_place", [](const py::object& object) {
+    const at::Storage storage = torch::createStorage(object.ptr());
+    const py::gil_scoped_release no_gil;
+    adapter::keep_in_place(*storage.unsafeGetStorageImpl());
+  });
+  module.def(
+      "keep_in_place",
+      [](const at::Tensor& tensor) {
+        if (tensor.has_storage()) adapter::keep_in_place(*tensor.storage().unsafeGetStorageImpl());
+      },
+      NoGil());
 }
 
 void bind_kernels(py::module_& module) {
@@ -341,6 +397,7 @@ PYBIND11_MODULE(_core, module) {
   python::bind_scopes(module);
   python::bind_guard(module);
   python::bind_kernels(module);
+  python::bind_storages(module);
   module.def("raise_failures", [module](py::object failure) mutable { python::raise_failures(module, failure); });
   module.def("refuse_other_hooks", &adapter::refuse_other_hooks);
   module.def("come_first_in_child", &vedette::detail::come_first_in_child);

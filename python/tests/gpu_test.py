@@ -1,10 +1,14 @@
 """A guard of GPU memory in Python, on the simulated GPU of tests/simulated_gpu: the bits of the plain run, by a plan."""
 
 import contextlib
+import copy
 import os
 import pathlib
+import pickle
 import subprocess
 import sys
+import tempfile
+import threading
 import unittest
 
 
@@ -123,6 +127,237 @@ def device():
         assert program("cuda") == program("cpu"), program
 
 
+class Training:
+    """A perceptron and its optimizer, of which much is away after each step under a third of their peak."""
+
+    def __init__(self, guard=None, layers=8):
+        import torch
+
+        torch.manual_seed(1)
+        layers = [layer for _ in range(layers) for layer in (torch.nn.Linear(256, 256), torch.nn.ReLU())]
+        self.guard = guard
+        self.model = torch.nn.Sequential(*layers).to("cuda")
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, foreach=False)
+        if guard:
+            guard.watch(self.model)
+            guard.watch(self.optimizer)
+
+    def step(self, i, inside=lambda: None):
+        import torch
+
+        with self.guard.step() if self.guard else contextlib.nullcontext():
+            x = torch.randn(512, 256, generator=torch.Generator().manual_seed(i)).to("cuda")
+            loss = (self.model(x) - x).square().mean()
+            loss.backward()
+            inside()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            return loss.item()
+
+    def tensors(self):
+        weights = dict(self.model.state_dict())
+        for i, state in enumerate(self.optimizer.state.values()):
+            weights |= {f"{i}.{key}": tensor for key, tensor in state.items() if tensor.dim() > 0}
+        return weights
+
+    def numbers(self):
+        return {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
+
+
+def peak_of_training():
+    import vedette
+
+    with vedette.Guard("256MiB", fast="gpu:0", slow="host") as guard:
+        training = Training(guard)
+        for i in range(3):
+            training.step(i)
+        return guard.counters.peak_bytes
+
+
+def away(tensors):
+    import torch
+
+    return sum(torch._C.TensorBase.data_ptr(tensor) == 0 for tensor in tensors)  # libtorch's own
+
+
+def same(some, others):
+    import torch
+
+    return some.keys() == others.keys() and all(torch.equal(some[name].cpu(), others[name].cpu()) for name in some)
+
+
+def ways_to_save(folder):
+    """By name: what gives the numbers of a dictionary of tensors back, by way of their storages."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    def file(**options):
+        def save(tensors):
+            torch.save(tensors, folder + "/file", **options)
+            return torch.load(folder + "/file", map_location="cpu")
+
+        return save
+
+    def in_a_thread(tensors):
+        saved = {}
+        thread = threading.Thread(target=lambda: saved.update(file()(tensors)))
+        thread.start()
+        thread.join()
+        return saved
+
+    def distributed(tensors):
+        dcp.save(dict(tensors), checkpoint_id=folder + "/dcp", no_dist=True)
+        loaded = {name: torch.zeros(tensor.shape) for name, tensor in tensors.items()}
+        dcp.load(loaded, checkpoint_id=folder + "/dcp", no_dist=True)
+        return loaded
+
+    def storages(read):
+        def save(tensors):
+            return {name: torch.empty(0, dtype=tensor.dtype).set_(read(tensor.untyped_storage()), 0, tensor.shape)
+                    for name, tensor in tensors.items()}
+
+        return save
+
+    ways = {"torch.save": file(), "the format before 1.6": file(_use_new_zipfile_serialization=False), "in a thread": in_a_thread,
+            "pickle": lambda tensors: pickle.loads(pickle.dumps(tensors)), "deepcopy": copy.deepcopy,
+            "one by one": lambda tensors: {name: pickle.loads(pickle.dumps(tensor)) for name, tensor in tensors.items()},
+            "storage.cpu()": storages(lambda storage: storage.cpu()), "storage.clone()": storages(lambda storage: storage.clone().cpu()),
+            "torch.distributed.checkpoint": distributed}
+    with contextlib.suppress(ImportError):
+        import safetensors.torch as safetensors
+
+        def save_file(tensors):
+            safetensors.save_file(dict(tensors), folder + "/file.safetensors")
+            return safetensors.load_file(folder + "/file.safetensors")
+
+        ways["safetensors"] = save_file
+        ways["safetensors in memory"] = lambda tensors: safetensors.load(safetensors.save(dict(tensors)))
+    return ways
+
+
+def storages_in_python():
+    """torch.save and others find every number, between steps and inside, and the training goes on with the plain run's bits."""
+    import torch
+    import vedette
+
+    names = list(ways_to_save("").keys())
+    plain = Training()
+    numbers = []
+    for i in range(5 + len(names)):
+        plain.step(i, lambda: numbers.append(plain.numbers()))
+    with tempfile.TemporaryDirectory() as folder, vedette.Guard(peak_of_training() // 3, fast="gpu:0", slow="host") as guard:
+        training = Training(guard)
+        for i in range(5):
+            training.step(i)
+        for i, name in enumerate(names):
+            def check(numbers_now):
+                tensors = training.tensors()
+                assert away(tensors.values()) > 0, "nothing is away: the test shows nothing"
+                saved = ways_to_save(folder)[name](tensors)
+                assert same(saved, numbers_now), name
+
+            inside = numbers[5 + i]
+            training.step(5 + i, lambda: check(inside))
+            check(training.numbers())
+        assert same(training.numbers(), plain.numbers())
+        assert guard.counters.resident_max_bytes <= guard.budget
+
+
+def addresses():
+    """data_ptr() tells storages apart, also those that are away, and one that is asked for alone may be used."""
+    import torch
+    import vedette
+
+    with vedette.Guard(peak_of_training() // 3, fast="gpu:0", slow="host") as guard:
+        training = Training(guard)
+        for i in range(5):
+            training.step(i)
+        tensors = list(training.tensors().values())
+        assert away(tensors) > 0
+        before = {}
+        for tensor in tensors:  # operators in between: what came for one has another's place
+            address = tensor.untyped_storage().data_ptr()
+            assert address not in before, "two storages with one address"
+            assert address != 0 and tensor.data_ptr() == address == tensor.storage().data_ptr()
+            assert tensor.view(-1)[3:].data_ptr() == address + 3 * tensor.element_size()
+            before[address] = tensor.cpu()
+        training.step(5)
+        one = next(tensor for tensor in tensors if away([tensor]))
+        assert one.data_ptr() == torch._C.TensorBase.data_ptr(one), "it did not come"
+
+        # Memory that another library has does not move any more, and both see what either writes.
+        one = next(tensor.detach() for tensor in tensors if away([tensor]))
+        part, other = one.untyped_storage()[16:32], torch.from_dlpack(one)
+        interface = one.__cuda_array_interface__["data"][0]
+        for i in range(6, 10):
+            training.step(i)
+        assert torch.equal(other, one) and other.data_ptr() == interface == torch._C.TensorBase.data_ptr(one)
+        assert part.cpu().tolist() == one.untyped_storage().cpu().tolist()[16:32]
+
+        storage = next(tensor for tensor in tensors if away([tensor])).detach().clone().untyped_storage()
+        numbers = storage.cpu()
+        training.step(10)
+        storage.resize_(storage.nbytes() * 2)
+        assert storage.cpu().tolist()[:numbers.nbytes()] == numbers.tolist()
+        storage.resize_(0)
+        try:
+            tensors[0].untyped_storage()._share_cuda_()
+            raise AssertionError("a tensor that moves was given to another process")
+        except vedette.Failure as failure:
+            assert "another process" in str(failure), failure
+        plain = Training()
+        for i in range(11):
+            plain.step(i)
+        assert same(training.numbers(), plain.numbers())
+
+
+def save_pretrained():
+    """save_pretrained and safetensors' save_model, with tied weights and without."""
+    try:
+        import transformers
+        from safetensors.torch import load_file, save_model
+    except ImportError as missing:
+        print(f"skipped: {missing}")
+        return
+    import torch
+    import vedette
+
+    transformers.logging.set_verbosity_error()
+
+    def train(budget, tied, folder):
+        torch.manual_seed(1)
+        shape = transformers.LlamaConfig(vocab_size=500, hidden_size=128, intermediate_size=352, num_hidden_layers=6,
+                                         num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=tied)
+        with vedette.Guard(budget, fast="gpu:0", slow="host") as guard:
+            model = transformers.LlamaForCausalLM(shape).to("cuda")
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+            guard.watch(model)
+            guard.watch(optimizer)
+            for i in range(5):
+                with guard.step():
+                    ids = torch.randint(3, 500, (4, 33), generator=torch.Generator().manual_seed(i)).to("cuda")
+                    model(input_ids=ids, labels=ids).loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+            peak = guard.counters.peak_bytes
+            if folder:
+                assert away(model.parameters()) > 0, "nothing is away: the test shows nothing"
+                model.save_pretrained(folder + "/model")
+                save_model(model, folder + "/model.safetensors")
+                numbers = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+                twins = {"lm_head.weight": "model.embed_tokens.weight", "model.embed_tokens.weight": "lm_head.weight"}  # if tied
+                for file in ("/model/model.safetensors", "/model.safetensors"):
+                    found = load_file(folder + file)
+                    assert len(found) == len(numbers) - tied, file
+                    assert same({name: found[name if name in found else twins[name]] for name in numbers}, numbers), file
+            return peak
+
+    for tied in (False, True):
+        peak = train("256MiB", tied, None)
+        with tempfile.TemporaryDirectory() as folder:
+            train(peak // 4, tied, folder)
+
+
 def train_in_half():
     import torch
     import vedette
@@ -191,9 +426,17 @@ class OnASimulatedGpu(unittest.TestCase):
 
     def test_the_device_alone_has_the_processors_bits(self):
         self.run_there(device)
+    def test_saves_every_number_of_what_is_away(self):
+        self.run_there(storages_in_python)
+
+    def test_tells_storages_apart_by_their_addresses(self):
+        self.run_there(addresses)
 
     def test_trains_what_stands_inside_of_other_tensors(self):
         self.run_there(wrapped)
+
+    def test_saves_a_pretrained_model(self):
+        self.run_there(save_pretrained)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,9 @@ class Guard:
         self._modules = []     # (weak reference, name)
         self._optimizers = []  # weak references
         self._names_change = False
+        if str(fast).startswith("gpu"):
+            from . import _storages  # it needs what stands here
+            _storages.serve()
         self._core = _core.Guard(size, share, words)
         _open_guards.add(self)
 

@@ -103,6 +103,27 @@ const void* GpuStorages::name_of(const c10::StorageImpl& storage) noexcept {
   return memory.get_deleter() == &free ? static_cast<const Handle*>(memory.get_context())->name : nullptr;
 }
 
+bool GpuStorages::is_of_this_session(const c10::StorageImpl& storage) const noexcept {
+  const c10::DataPtr& memory = storage.data_ptr();
+  const Session* const session = session_.load();
+  return memory.get_deleter() == &free && session != nullptr &&
+         static_cast<const Handle*>(memory.get_context())->session == session;
+}
+
+bool GpuStorages::lives(const void* name) const noexcept {
+  const std::lock_guard lock(mutex_);
+  return handles_.contains(name);
+}
+
+void GpuStorages::keep_in_place(const c10::StorageImpl& storage) {
+  auto& handle = *static_cast<Handle*>(storage.data_ptr().get_context());
+  {
+    const std::lock_guard lock(mutex_);
+    handle.kept = true;
+  }
+  handle.session->gpu()->used_on(handle.name, current_stream());
+}
+
 void* GpuStorages::current_stream() noexcept {
   const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
   return cuda.getStreamNativeHandle(cuda.getStream(the_device));
@@ -260,6 +281,7 @@ bool GpuStorages::may_move(const void* name) noexcept {
   const auto found = handles_.find(name);
   if (found == handles_.end()) return true;  // on its way to be released
   Handle& handle = *found->second;
+  if (handle.kept) return false;
   auto storage = handle.storage ? handle.storage->lock() : c10::intrusive_ptr<c10::StorageImpl>();
   const bool has = storage && storage->data_ptr().get_context() == &handle;
   if (storage) kept_.push_back(std::move(storage));  // its last reference may be this one

@@ -39,11 +39,16 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // Allocations of at least `small` bytes go to the session from now on; nullptr: to libtorch's own allocator.
   void activate(Session* session, std::size_t small) noexcept;
   bool active() const noexcept { return session_.load() != nullptr; }
+  Session* session() const noexcept { return session_.load(); }  // of the living guard
 
   // The session's name of a storage's memory; nullptr: it is not ours.
   static const void* name_of(const c10::StorageImpl& storage) noexcept;
   // Where a table begins that has the storage (SessionOptions::table_memory); 0: it is none.
   static DeviceAddress table_of(const c10::StorageImpl& storage) noexcept;
+  bool is_of_this_session(const c10::StorageImpl& storage) const noexcept;  // the living guard's
+  bool lives(const void* name) const noexcept;                              // a storage has it
+  // It does not move any more as long as it lives: code that hears of no moves has its address. It is in place now.
+  void keep_in_place(const c10::StorageImpl& storage);
   void looked_up(const GpuLookup& lookup);  // by an operator that ends on this thread's current stream
   // An operator has the storage as an operand or a result: it may move when the operator has ended. Returns its name,
   // as name_of() does.
@@ -93,6 +98,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
     Session* session = nullptr;
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;  // as an operator was last seen with it
     const c10::StorageImpl* seen = nullptr;                            // the same, to compare
+    bool kept = false;                                                 // it never moves again
   };
 
   GpuStorages() = default;

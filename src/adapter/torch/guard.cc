@@ -14,6 +14,7 @@
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/fused_steps.h"
 #include "adapter/torch/gloo_works.h"
+#include "adapter/torch/gpu_addresses.h"
 #include "adapter/torch/gpu_lists.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/layer_tracker.h"
@@ -185,6 +186,7 @@ Guard::~Guard() {
   adapter::stop_announcing(*state_->announcer);
   adapter::stop_holding(session());
   adapter::deactivate_allocator(state_->session.get());
+  if (state_->gpu != nullptr) adapter::forget_asked_addresses(false);
   if (state_->gpu != nullptr) state_->gpu->activate(nullptr, 0);
   if (session().in_child()) return;  // a child may have a guard of its own by now
   adapter::listen_to_operators(adapter::Listening::off);
@@ -217,14 +219,15 @@ Counters Guard::counters() const noexcept { return state_->session->counters(); 
 
 namespace {
 
-Session& without_error(Session& session) {
+Session& ready_for_step(Session& session) {
   if (auto error = session.take_error()) throw Failure(*std::move(error));
+  if (session.gpu() != nullptr) adapter::forget_asked_addresses(true);
   return session;
 }
 
 }  // namespace
 
-Guard::Step::Step(Guard& guard) : state_(*guard.state_), scope_(without_error(*state_.session).step()) {
+Guard::Step::Step(Guard& guard) : state_(*guard.state_), scope_(ready_for_step(*state_.session).step()) {
   state_.layers.begin_step();
   if (state_.gpu == nullptr)
     adapter::listen_to_operators(state_.session->wants_ops() ? adapter::Listening::to_operands
@@ -235,6 +238,7 @@ Guard::Step::Step(Guard& guard) : state_(*guard.state_), scope_(without_error(*s
 }
 Guard::Step::~Step() {
   if (state_.session->phase() != "planned") state_.watched->name_gradients();  // this step may become a profile
+  if (state_.gpu != nullptr) adapter::forget_asked_addresses(false);
   state_.announcer->in_step = false;
   adapter::set_between_steps(true);
 }

@@ -21,6 +21,7 @@
 
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/gloo_works.h"
+#include "adapter/torch/gpu_addresses.h"
 #include "adapter/torch/gpu_lists.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/op_operands.h"
@@ -214,7 +215,10 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   if (op.communicates && owner.gpu == nullptr) send_from_ordinary_memory(inputs);
   if (owner.gpu != nullptr && op.takes_lists && goes_in_groups(inputs)) return nullptr;
   if (owner.gpu != nullptr && op.communicates) refuse_to_communicate(function.name(), inputs);
-  if (owner.gpu != nullptr) owner.gpu->prepare_workspaces(nodes_here == 0);
+  if (owner.gpu != nullptr) {
+    let_asked_storages_go();
+    owner.gpu->prepare_workspaces(nodes_here == 0);
+  }
   OpOperands operands(owner);
   const int in_parts = add_rows_of(op, inputs, owner, operands);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -410,6 +414,10 @@ void announce_this_thread(Announcer& to) {
 
 bool announces_this_thread() noexcept {
   return announcing_thread.load(std::memory_order_relaxed) == &this_thread || (nodes_here > 0 && has_training_mark());
+}
+
+bool in_op_of_this_thread() noexcept {
+  return holding_here > 0 || op_thread.load(std::memory_order_relaxed) == &this_thread;
 }
 
 void stop_announcing(const Announcer& to) {

@@ -70,6 +70,8 @@ void listen_to_operators(Listening what);  // while a guard lives
 void announce_this_thread(Announcer& announcer);
 // The operators of this thread are announced: it trains, or runs nodes of the training's backward pass on a GPU.
 bool announces_this_thread() noexcept;
+// An op of this thread runs, or an operator that holds its operands: they are in place.
+bool in_op_of_this_thread() noexcept;
 void stop_announcing(const Announcer& announcer);  // nothing, where another one has taken its place
 
 }  // namespace vedette::adapter
