@@ -14,31 +14,34 @@ namespace {
 
 thread_local std::vector<Buffer>* buffers_here = nullptr;
 
+// libtorch's own, whose place is taken. Asked for then: initialisers of other files may be first.
+c10::Allocator* plain_allocator = nullptr;
+
 class ServingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
-    if (buffers_here == nullptr) return plain_->allocate(bytes);
+    if (buffers_here == nullptr) return plain_allocator->allocate(bytes);
     for (Buffer& buffer : *buffers_here) {
       if (buffer.taken || buffer.bytes != bytes) continue;
       buffer.taken = true;
       return {buffer.at, buffer.at, &release, c10::Device(c10::kCPU)};
     }
-    return plain_->allocate(bytes);
+    return plain_allocator->allocate(bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 
  private:
   static void release(void* at) {
-    if (!in_device_memory(at)) plain_->raw_deleter()(at);
+    if (!in_device_memory(at)) plain_allocator->raw_deleter()(at);
   }
-  static inline c10::Allocator* const plain_ = c10::GetCPUAllocator();
 };
 
 }  // namespace
 
 void take_cpu_allocator_place() {
   static auto* const serving = new ServingAllocator;  // memory outlives main()
+  if (plain_allocator == nullptr) plain_allocator = c10::GetCPUAllocator();
   c10::SetCPUAllocator(serving, 1);
 }
 
