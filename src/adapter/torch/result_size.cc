@@ -32,6 +32,17 @@ std::uint64_t bytes_of_list(const c10::IValue& list) {
   return bytes;
 }
 
+// Numbers of rows and conditions do not decide the result's type where there are floating-point operands.
+std::uint64_t bytes_of_an_entry(const Tensors& tensors) {
+  std::uint64_t of_floats = 0, of_any = 1;
+  for (const at::Tensor* const tensor : tensors) {
+    const std::uint64_t bytes = tensor->itemsize();
+    of_any = std::max(of_any, bytes);
+    if (tensor->is_floating_point() || tensor->is_complex()) of_floats = std::max(of_floats, bytes);
+  }
+  return of_floats > 0 ? of_floats : of_any;
+}
+
 // The shape to which all of them expand; 0: there is none.
 std::uint64_t broadcast(const Tensors& tensors) {
   c10::SmallVector<std::int64_t, 6> shape;  // the last dimension first
@@ -119,13 +130,13 @@ std::uint64_t by_numbers(const Operator& op, const Tensors& tensors, const c10::
 std::uint64_t likely_result(const Operator& op, Inputs inputs) {
   using Result = Operator::Result;
   Tensors tensors;
-  std::uint64_t bytes = 0, item = 1, entries = 0;
+  std::uint64_t bytes = 0, entries = 0;
   for (const c10::IValue& input : inputs) {
     if (input.isTensorList()) bytes = std::max(bytes, bytes_of_list(input));
     if (!is_dense(input)) continue;
     tensors.push_back(&input.toTensor());
-    item = std::max<std::uint64_t>(item, input.toTensor().itemsize());
   }
+  std::uint64_t item = bytes_of_an_entry(tensors);
   if (op.type < inputs.size() && inputs[op.type].isInt())
     item = std::max<std::uint64_t>(item, c10::elementSize(static_cast<c10::ScalarType>(inputs[op.type].toInt())));
   if (op.result == Result::as_operands) entries = broadcast(tensors);
