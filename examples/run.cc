@@ -101,7 +101,10 @@ std::unique_ptr<Model> made(const RunOptions& options) {
   auto model = make_model(
       options.model, {.batch = options.batch, .small = options.small, .seed = options.seed, .script = options.script});
   if (!model) throw std::runtime_error("no model is called '" + options.model + "'");
-  if (options.step_in_backward) model->use(&step_in_backward);
+  if (options.step_in_backward)
+    model->use([](torch::optim::Optimizer& optimizer, const std::function<void()>& backward) {
+      step_in_backward(optimizer, backward);
+    });
   if (options.amp) model->use_mixed_precision();
   return model;
 }

@@ -68,6 +68,7 @@ struct DataParallelOptions {
   // ZeRO-1 (Rajbhandari et al., SC 2020, section 5.1): each parameter has one owner, which alone has its optimizer
   // state and updates it; the others get the new value. Ranks of one machine then move the state once, not each.
   bool shard_optimizer = false;
+  bool per_parameter = false;  // as StepInBackwardOptions have it
 };
 
 // Trains with the mean of all ranks' gradients. Gradients are reduced one by one as backward completes them, and each

@@ -123,14 +123,21 @@ class Guard {
 //
 // With accumulated gradients, call it for the last pass before the step; parameters that only an earlier pass reached
 // are updated when `backward` returns. It does not suit loops that use the gradients of several parameters between pass
-// and step (to clip their common norm). It needs no guard. Errors: throws Failure for an optimizer that uses several
-// gradients itself (LBFGS), and where another library's hook waits for a gradient (the Reducer of data parallel
-// training). It also throws where a second part of a parameter's gradient comes after its update: two passes in one
-// call, or a layer recomputed in two parts. A second pass over a retained graph throws libtorch's own error, since the
-// parameters have changed. Exceptions of `backward` pass through; the parameters that it had reached are updated then.
-// Thread rule: the training thread; no other thread uses the optimizer meanwhile. Source: the fused update of LOMO (Lv
-// et al., ACL 2024), for any optimizer.
-void step_in_backward(torch::optim::Optimizer& optimizer, const std::function<void()>& backward);
+// and step (to clip their common norm). It needs no guard. Errors: throws Failure, before the first update, for an
+// optimizer that is none of Adam, AdamW, SGD, RMSprop and Adagrad by its exact type; `per_parameter` allows others. It
+// throws where another library's hook waits for a gradient (the Reducer of data parallel training). It
+// also throws where a second part of a parameter's gradient comes after its update: two passes in one call, or a layer
+// recomputed in two parts. A second pass over a retained graph throws libtorch's own error, since the parameters have
+// changed. Exceptions of `backward` pass through; the parameters that it had reached are updated then. Thread rule: the
+// training thread; no other thread uses the optimizer meanwhile. Source: the fused update of LOMO (Lv et al., ACL
+// 2024), for any optimizer.
+struct StepInBackwardOptions {
+  // The program's word about an optimizer of its own: its step() updates each parameter from that parameter's gradient
+  // and state alone. No norm over all, no average among ranks, no count of its calls.
+  bool per_parameter = false;
+};
+void step_in_backward(torch::optim::Optimizer& optimizer, const std::function<void()>& backward,
+                      StepInBackwardOptions options = {});
 
 // Calls each of oneMKL's vector functions (sqrt, exp, tanh, ...) once on one element, as the Guard's constructor does.
 // oneMKL 2024.2, which libtorch 2.11 is built with, chooses a function's code at its first call. Where several threads

@@ -59,6 +59,25 @@ class Accelerate(unittest.TestCase):
             print(f"{self.id()}: faults after each step {self.faults}")
             self.assertEqual(self.faults[4], self.faults[-2], self.faults)
 
+    def test_steps_in_backward_where_gradients_are_accumulated(self):
+        def train(early):
+            accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+            torch.manual_seed(1)
+            model = torch.nn.Linear(16, 16)
+            model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+            for i in range(8):
+                with accelerator.accumulate(model):
+                    loss = model(torch.randn(4, 16, generator=torch.Generator().manual_seed(i))).square().mean()
+                    if early:
+                        vedette.step_in_backward(optimizer, lambda: accelerator.backward(loss))  # noqa: B023
+                    else:
+                        accelerator.backward(loss)
+                        optimizer.step()
+                        optimizer.zero_grad()
+            return [parameter.tolist() for parameter in model.parameters()]
+
+        self.assertEqual(train(True), train(False))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -2,7 +2,11 @@
 plan and without a fault.
 """
 
+import collections
 import contextlib
+import os
+import subprocess
+import sys
 import unittest
 
 import torch
@@ -12,6 +16,52 @@ from wrapped import trainings
 
 adam = {"foreach": lambda p: torch.optim.Adam(p, lr=1e-3, foreach=True), "fused": lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
         "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-4)}
+
+
+class Lookahead(torch.optim.Optimizer):
+    """Every k steps the weights follow slow ones (Zhang et al., NeurIPS 2019)."""
+
+    def __init__(self, optimizer, k):
+        self.optimizer, self.k, self.count = optimizer, k, 0
+        self.param_groups, self.state, self.defaults = optimizer.param_groups, collections.defaultdict(dict), optimizer.defaults
+        self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.optimizer.step(closure)
+        self.count += 1
+        for parameter in (parameter for group in self.param_groups for parameter in group["params"]):
+            slow = self.state[parameter].setdefault("slow", parameter.clone())
+            if self.count % self.k == 0:
+                slow.lerp_(parameter, 0.5)
+                parameter.copy_(slow)
+
+    def zero_grad(self, set_to_none=True):
+        self.optimizer.zero_grad(set_to_none)
+
+
+class Lamb(torch.optim.Optimizer):
+    """A trust ratio for each parameter (You et al., ICLR 2020), of a gradient that is divided by the norm of all, if asked."""
+
+    def __init__(self, parameters, lr=0.01, of_all=False):
+        super().__init__(parameters, dict(lr=lr))
+        self.of_all = of_all
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        parameters = [parameter for group in self.param_groups for parameter in group["params"] if parameter.grad is not None]
+        norm = torch.stack([parameter.grad.norm() for parameter in parameters]).norm() if self.of_all else 1.0
+        for parameter in parameters:
+            moment = self.state[parameter].setdefault("moment", torch.zeros_like(parameter))
+            moment.lerp_(parameter.grad / norm, 0.1)
+            parameter.sub_(moment * (self.defaults["lr"] * parameter.norm().clamp(0.1) / moment.norm().clamp(1e-6)))
+
+
+class AdamOfItsOwn(torch.optim.Adam):
+    def step(self, closure=None):
+        nn_clip = torch.nn.utils.clip_grad_norm_
+        nn_clip([parameter for group in self.param_groups for parameter in group["params"]], 0.1)
+        return super().step(closure)
 
 
 class EqualBits(unittest.TestCase):
@@ -106,7 +156,84 @@ class StepInBackward(EqualBits):
                     group["k"] = group.get("k", 0) + 1
 
         with self.assertRaisesRegex(vedette.Failure, "changes 'k' of a whole group"):
-            vedette.step_in_backward(Counting(layer.parameters(), lr=0.1), loss.backward)
+            vedette.step_in_backward(Counting(layer.parameters(), lr=0.1), loss.backward, per_parameter=True)
+
+    def test_gives_the_steps_bits_or_refuses(self):
+        """Whatever the optimizer: 13 steps within backward are those afterwards, or the first is refused and changes nothing."""
+        sgd = lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)  # noqa: E731
+        optimizers = {
+            "Lookahead, k = 3": (lambda p: Lookahead(sgd(p), 3), {}, "a Lookahead wraps another optimizer"),
+            "Lookahead, k = 6": (lambda p: Lookahead(sgd(p), 6), {}, "a Lookahead wraps another optimizer"),
+            "Lookahead by word": (lambda p: Lookahead(sgd(p), 3), {"per_parameter": True}, "a Lookahead wraps another optimizer"),
+            "LAMB": (Lamb, {}, "a Lamb may look at more than one parameter's gradient"),
+            "LAMB by word": (Lamb, {"per_parameter": True}, None),
+            "the norm of all": (lambda p: Lamb(p, of_all=True), {}, "a Lamb may look at more than one"),
+            "a subclass": (AdamOfItsOwn, {}, "an? AdamOfItsOwn may look at more than one"),
+            "a subclass that changes nothing": (type("Same", (torch.optim.Adam,), {}), {}, "a Same may look at more than one"),
+            "a step of the instance": (lambda p: setattr(one := sgd(p), "step", torch.optim.SGD.step.__get__(one)) or one, {},
+                                       "may look at more than one"),
+            "a scheduler": (lambda p: torch.optim.lr_scheduler.ConstantLR(sgd(p)).optimizer, {}, None),
+            **{name: (lambda p, name=name: getattr(torch.optim, name)(p, lr=0.01), {}, None)
+               for name in ("Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")},
+        }
+
+        def train(make, words=None):
+            torch.manual_seed(1)
+            model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+            optimizer = make(model.parameters())
+            before = [parameter.tolist() for parameter in model.parameters()]
+            for i in range(13):
+                loss = model(torch.randn(16, 32, generator=torch.Generator().manual_seed(i))).square().mean()
+                try:
+                    if words is not None:
+                        vedette.step_in_backward(optimizer, loss.backward, **words)
+                        continue
+                except vedette.Failure as refused:
+                    self.assertEqual([parameter.tolist() for parameter in model.parameters()], before)
+                    return str(refused)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            return [parameter.tolist() for parameter in model.parameters()]
+
+        for name, (make, words, refusal) in optimizers.items():
+            with self.subTest(name):
+                within = train(make, words)
+                if refusal is None:
+                    self.assertEqual(within, train(make))
+                else:
+                    self.assertRegex(within, "^step_in_backward: .*" + refusal)
+
+    def test_gives_the_bits_of_optimizers_that_share_among_ranks_or_refuses(self):
+        """Each rank reduces its gradients to nothing itself: all have the same batches."""
+        script = (
+            "import sys, torch, vedette, torch.distributed as ranks\n"
+            "from torch.distributed.optim import PostLocalSGDOptimizer, ZeroRedundancyOptimizer\n"
+            "from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager\n"
+            "ranks.init_process_group('gloo', store=ranks.FileStore(sys.argv[1], 2), rank=int(sys.argv[2]), world_size=2)\n"
+            "def train(make, early):\n"
+            "    torch.manual_seed(1)\n"
+            "    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))\n"
+            "    optimizer = make(model.parameters())\n"
+            "    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)\n"
+            "    for i in range(13):\n"
+            "        loss = model(torch.randn(16, 32, generator=torch.Generator().manual_seed(i))).square().mean()\n"
+            "        if early: vedette.step_in_backward(optimizer, loss.backward)\n"
+            "        else: loss.backward(); optimizer.step(); optimizer.zero_grad()\n"
+            "        scheduler.step()\n"
+            "    return [p.tolist() for p in model.parameters()]\n"
+            "zero = lambda p: ZeroRedundancyOptimizer(p, torch.optim.Adam, lr=0.01)\n"
+            "assert train(zero, True) == train(zero, False)\n"
+            "local = lambda p: PostLocalSGDOptimizer(torch.optim.SGD(p, lr=0.1), PeriodicModelAverager(2, 0))\n"
+            "try: train(local, True)\n"
+            "except vedette.Failure as refused: print(refused)\n")
+        with folder() as place:
+            environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+            pair = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", script, f"{place}/store", str(rank)], env=environment,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
+            for rank in pair:
+                told, errors = rank.communicate(timeout=120)
+                self.assertRegex(told, "a PostLocalSGDOptimizer wraps another optimizer", errors)
 
     def test_refuses_a_gradient_in_two_parts(self):
         layer = torch.nn.Linear(4, 4)

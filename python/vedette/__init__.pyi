@@ -155,7 +155,7 @@ class Guard:
     def smallest_budget(self) -> int:
         """Bytes: the operands of the largest operator seen, plus what stays."""
 
-def step_in_backward(optimizer: _Optimizer, backward: Callable[[], object]) -> None:
+def step_in_backward(optimizer: _Optimizer, backward: Callable[[], object], *, per_parameter: bool = False) -> None:
     """Replaces `backward(); optimizer.step(); optimizer.zero_grad()`, with the same bits: each parameter is updated as soon as its
     gradient is complete, within the pass, and the gradient is freed.
 
@@ -165,8 +165,12 @@ def step_in_backward(optimizer: _Optimizer, backward: Callable[[], object]) -> N
     parameters between pass and step (to clip their common norm). It needs no guard. Python runs once for each parameter, in the
     optimizer's own step().
 
-    Raises Failure for LBFGS, for an optimizer that has step hooks or changes values of a whole group in a step, where something else
-    waits for a gradient (DistributedDataParallel's Reducer), and where a second part of a gradient comes after its update. Exceptions
+    It takes torch.optim's optimizers by exact type (all but LBFGS), also in the wrappers of Accelerate and Lightning and in
+    ZeroRedundancyOptimizer. Raises Failure before the first update for all others, which may look at several gradients in step() (a
+    wrapper, a norm, an average among ranks), and for one with step hooks. per_parameter=True is your word that this optimizer updates
+    each parameter from its own gradient and state alone. Raises Failure, too, for LBFGS, for an optimizer that changes values of a
+    whole group in a step, where something else waits for a gradient (DistributedDataParallel's Reducer), and where a second part of a
+    gradient comes after its update. Exceptions
     of `backward` pass through; the parameters that it had reached are updated then.
     """
 

@@ -31,7 +31,10 @@ Outcome train_guarded(const Case& c, std::uint64_t budget, const std::string& sl
   if (!c.born_under_the_guard) model = small(c.model);
   Guard guard{{.fast_memory = Bytes{budget}, .slow = slow, .chunk = small_chunk}};
   if (c.born_under_the_guard) model = small(c.model);
-  if (c.step_in_backward) model->use(&step_in_backward);
+  if (c.step_in_backward)
+    model->use([](torch::optim::Optimizer& optimizer, const std::function<void()>& backward) {
+      step_in_backward(optimizer, backward);
+    });
   guard.watch(model->module());
   for (torch::optim::Optimizer* const optimizer : model->optimizers()) guard.watch(*optimizer);
   train(*model, 0, steps, outcome, &guard);

@@ -606,5 +606,29 @@ TEST(StepInBackward, RefusesAnOptimizerThatLooksAtAllGradientsTogether) {
               ::testing::ThrowsMessage<Failure>(::testing::HasSubstr("LBFGS")));
 }
 
+// It counts its steps.
+struct Counting : torch::optim::SGD {
+  using SGD::SGD;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    ++steps;
+    return SGD::step(std::move(closure));
+  }
+  int steps = 0;
+};
+
+TEST(StepInBackward, RefusesAnOptimizerOfTheProgramsOwnUnlessItsRuleIsForEachParameter) {
+  Trial plain;
+  Trainee it(plain);
+  Counting own(it.net->parameters(), torch::optim::SGDOptions(0.1));
+  const at::Tensor before = it.net->parameters().front().detach().clone();
+  EXPECT_THAT([&] { step_in_backward(own, [&] { it.loss().backward(); }); },
+              testing::ThrowsMessage<Failure>(testing::HasSubstr("may look at more than one parameter's gradient")));
+  EXPECT_EQ(own.steps, 0);
+  EXPECT_TRUE(at::equal(before, it.net->parameters().front())) << "refused before the first update";
+  step_in_backward(own, [&] { it.loss().backward(); }, {.per_parameter = true});
+  EXPECT_GT(own.steps, 1) << "one for each parameter";
+  EXPECT_FALSE(at::equal(before, it.net->parameters().front()));
+}
+
 }  // namespace
 }  // namespace vedette::test::programs_test

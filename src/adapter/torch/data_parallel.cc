@@ -167,7 +167,7 @@ class DataParallel::Pass {
 
 DataParallel::DataParallel(Ranks& ranks, Optimizer& optimizer, DataParallelOptions options)
     : state_(new State{ranks, optimizer, options, parameters_of(optimizer)}) {
-  adapter::refuse_to_step_in_backward(optimizer);
+  adapter::refuse_to_step_in_backward(optimizer, options.per_parameter);
   for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group)
     state_->groups.insert(state_->groups.end(), optimizer.param_groups()[group].params().size(), group);
   if (options.shard_optimizer && ranks.size() > 1) state_->owners = owners_of(state_->parameters, ranks.size());
@@ -188,7 +188,7 @@ void DataParallel::pass(const std::function<void()>& backward, bool updates) {
   if (state.failed) refuse("an earlier step of this job failed, and its ranks are out of step; end the process");
   if (parameters_of(state.optimizer).size() != state.parameters.size())
     refuse("the optimizer has other parameters than it had; make another DataParallel of it");
-  adapter::refuse_to_step_in_backward(state.optimizer);
+  adapter::refuse_to_step_in_backward(state.optimizer, state.options.per_parameter);
   state.failed = true;
   {
     Pass pass(state, updates);

@@ -3,8 +3,14 @@
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
+#include <typeinfo>
 #include <utility>
 
 #include "adapter/torch/operators.h"
@@ -25,11 +31,24 @@ void refuse_other_hooks(const at::Tensor& parameter) {
                             "backward() and the optimizer's step() instead"});
 }
 
-void refuse_to_step_in_backward(Optimizer& optimizer) {
+// A subclass may have a step() of its own.
+bool is_a_rule_for_each_parameter(const Optimizer& optimizer) {
+  const std::type_info& kind = typeid(optimizer);
+  return kind == typeid(torch::optim::Adam) || kind == typeid(torch::optim::AdamW) ||
+         kind == typeid(torch::optim::SGD) || kind == typeid(torch::optim::RMSprop) ||
+         kind == typeid(torch::optim::Adagrad);
+}
+
+void refuse_to_step_in_backward(Optimizer& optimizer, bool per_parameter) {
   if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) != nullptr)
     throw Failure(
         {.cause = Cause::unsupported,
          .message = "LBFGS looks at all gradients together and cannot step in backward; call its step() afterwards"});
+  if (!per_parameter && !is_a_rule_for_each_parameter(optimizer))
+    throw Failure({.cause = Cause::unsupported,
+                   .message = "step_in_backward: the step() of an optimizer that is none of libtorch's own may look at "
+                              "more than one parameter's gradient; call backward() and its step() instead, or say "
+                              ".per_parameter = true where it updates each parameter from its own gradient alone"});
   for (const OptimizerParamGroup& group : optimizer.param_groups())
     for (const at::Tensor& parameter : group.params()) refuse_other_hooks(parameter);
 }

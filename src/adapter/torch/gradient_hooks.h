@@ -16,8 +16,9 @@ namespace vedette::adapter {
 // when a step in backward has freed the gradient, and would reduce zeros.
 void refuse_other_hooks(const at::Tensor& parameter);
 
-// Throws Failure for an optimizer that uses several gradients itself, and where refuse_other_hooks() does.
-void refuse_to_step_in_backward(torch::optim::Optimizer& optimizer);
+// Throws Failure for an optimizer that is none of libtorch's by its exact type, and where refuse_other_hooks() does.
+// `per_parameter`: the program's word that it updates each parameter from its own gradient alone.
+void refuse_to_step_in_backward(torch::optim::Optimizer& optimizer, bool per_parameter);
 
 // Steps one parameter with its group's options, as the optimizer's own step() would among all others. Frees its
 // gradient.

@@ -4,8 +4,9 @@
 
 namespace vedette {
 
-void step_in_backward(torch::optim::Optimizer& optimizer, const std::function<void()>& backward) {
-  adapter::refuse_to_step_in_backward(optimizer);
+void step_in_backward(torch::optim::Optimizer& optimizer, const std::function<void()>& backward,
+                      StepInBackwardOptions options) {
+  adapter::refuse_to_step_in_backward(optimizer, options.per_parameter);
   {
     const adapter::GradientHooks hooks(optimizer, [&](const adapter::GradientHooks::Parameter& parameter) {
       adapter::step_one(optimizer, parameter.tensor, optimizer.param_groups()[parameter.group]);
