@@ -22,6 +22,7 @@
 #include "adapter/torch/operators.h"
 #include "adapter/torch/ordinary_memory.h"
 #include "adapter/torch/session_memory.h"
+#include "exports.h"
 #include "session/forks.h"
 #include "vedette/torch.h"
 
@@ -398,6 +399,7 @@ PYBIND11_MODULE(_core, module) {
   python::bind_guard(module);
   python::bind_kernels(module);
   python::bind_storages(module);
+  python::bind_exports(module);
   module.def("raise_failures", [module](py::object failure) mutable { python::raise_failures(module, failure); });
   module.def("refuse_other_hooks", &adapter::refuse_other_hooks);
   module.def("come_first_in_child", &vedette::detail::come_first_in_child);

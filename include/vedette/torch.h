@@ -84,10 +84,10 @@ class Guard {
   // allocated there. May be called at any time between steps, any number of times. Parameters that
   // are parts of a file mapped for this process (safetensors, load with mmap) get memory of their own; other tensors of
   // the file do not follow. Other memory that libtorch did not allocate (from_blob, shared memory) stays where it is,
-  // with a message. bring_home() visits modules and optimizers
+  // with a message, and so does what is exported (mark_exported(), numpy). bring_home() visits modules and optimizers
   // again.
   void watch(torch::nn::Module& module, std::string_view name = "");
-  void watch(torch::optim::Optimizer& optimizer);  // Adam, AdamW, SGD, RMSprop, Adagrad
+  void watch(torch::optim::Optimizer& optimizer);  // Adam, AdamW, SGD, RMSprop, Adagrad, LBFGS
   // The same for tensors that no torch::nn::Module has: a Python module's, for instance. A weight "conv1.weight"
   // belongs to layer "conv1". In a later call a tensor that is watched already gets its new name.
   struct Named {
@@ -114,6 +114,11 @@ class Guard {
  private:
   std::unique_ptr<State> state_;
 };
+
+// Another library has the address of the tensor's memory from now on: at::toDLPack, from_blob over its data_ptr, a
+// registration for DMA. watch() and bring_home() leave such memory where it is, with a message. Memory of the arena
+// keeps its address, and may be exported once it is watched. Thread rule: any thread.
+void mark_exported(const at::Tensor& tensor);
 
 // Replaces `backward(); optimizer.step(); optimizer.zero_grad();`, with the same bits: each parameter is updated as
 // soon as its gradient is complete, within the pass, and the gradient is freed. So no gradient is evicted, and the

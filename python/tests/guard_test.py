@@ -1,6 +1,7 @@
 """What a guard in Python does besides training: options, words of failures, opening and closing, the command-line tool, the GIL."""
 
 import ast
+import collections
 import gc
 import importlib
 import inspect
@@ -144,6 +145,34 @@ class Messages(unittest.TestCase):
         self.assertEqual(done.stderr.count("vedette: Tensor 'twice' lives"), 1, done.stderr)
 
 
+class Closed(torch.Tensor):
+    """A quantized weight: a wrapper whose bytes are other tensors', which nothing but itself can find."""
+
+    @staticmethod
+    def __new__(cls, q, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, q.shape, dtype=scale.dtype, requires_grad=False)
+
+    def __init__(self, q, scale):
+        self.q, self.scale = q, scale
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return type(args[0])(args[0].q, args[0].scale)
+        return func(*[a.q * a.scale if isinstance(a, Closed) else a for a in args], **(kwargs or {}))
+
+
+class Int8(Closed):
+    def __tensor_flatten__(self):
+        return ["q", "scale"], None
+
+
+class Averages:
+    """An optimizer around another one, with a tensor of its own."""
+
+
 class Watching(unittest.TestCase):
     def test_moves_modules_optimizers_and_tensors_into_the_arena(self):
         model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64))
@@ -162,6 +191,116 @@ class Watching(unittest.TestCase):
             guard.bring_home()
             home = [*model.parameters(), *(p.grad for p in model.parameters()), alone]
             self.assertFalse(any(vedette.owns(tensor) for tensor in home))
+
+    def watched(self, *all):
+        said = []
+        with small_guard(on_message=said.append) as guard:
+            for what in all:
+                guard.watch(what)
+            self.assertEqual(said, [])
+            yield guard
+
+    def test_moves_what_a_checkpoint_holds(self):
+        def make():
+            torch.manual_seed(1)
+            return torch.nn.Sequential(*[torch.nn.Linear(256, 256, bias=False) for _ in range(8)])
+
+        def step(model, optimizer):
+            model(torch.ones(8, 256)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        def state_of(model, optimizer):
+            return [t.clone() for t in (*model.parameters(), *(s[k] for s in optimizer.state.values() for k in ("exp_avg", "exp_avg_sq")))]
+
+        with tempfile.TemporaryDirectory() as place:
+            plain = make()
+            optimizer = torch.optim.Adam(plain.parameters(), lr=1e-3)
+            step(plain, optimizer)
+            torch.save({"model": plain.state_dict(), "optimizer": optimizer.state_dict()}, f"{place}/checkpoint.pt")
+            [step(plain, optimizer) for _ in range(4)]
+            wanted = state_of(plain, optimizer)
+            for how in ("plain", "mmap", "assign", "kept"):
+                saved = torch.load(f"{place}/checkpoint.pt", mmap=how == "mmap")
+                model, said = make(), []
+                model.load_state_dict(saved["model"], assign=how == "assign")
+                optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+                optimizer.load_state_dict(saved["optimizer"])
+                if how != "kept":
+                    del saved
+                with self.subTest(how), small_guard("1536KiB", slow=f"nvme:{place}", on_message=said.append) as guard:
+                    guard.watch(model)
+                    guard.watch(optimizer)
+                    for _ in range(4):
+                        with guard.step():
+                            step(model, optimizer)
+                    moments = [s[k] for s in optimizer.state.values() for k in ("exp_avg", "exp_avg_sq")]
+                    self.assertTrue(all(vedette.owns(tensor) for tensor in (*model.parameters(), *moments)))
+                    self.assertEqual([sentence for sentence in said if "Tensor" in sentence or "tensors (" in sentence], [])
+                    self.assertGreater(guard.counters.bytes_in, 0)
+                    self.assertTrue(all(map(torch.equal, state_of(model, optimizer), wanted)))
+                    guard.bring_home()
+                    self.assertFalse(any(vedette.owns(tensor) for tensor in (*model.parameters(), *moments)))
+
+    def test_moves_what_is_inside_of_wrappers_containers_and_sparse_tensors(self):
+        n = 1 << 14
+        layer = torch.nn.Linear(256, 1, bias=False)
+        layer.weight = torch.nn.Parameter(Int8(torch.ones(256, 256, dtype=torch.int8), torch.ones(256, 1)), requires_grad=False)
+        graph = torch.nn.Module()
+        graph.register_buffer("coo", torch.sparse_coo_tensor(torch.arange(n).repeat(2, 1), torch.ones(n), (n, n), check_invariants=False))
+        graph.register_buffer("csr", torch.eye(256).to_sparse_csr())
+        graph.cache = {"keys": [torch.ones(n), (torch.ones(n),)]}
+        norm = torch.nn.utils.parametrizations.spectral_norm(torch.nn.Linear(64, 64))
+        jagged = torch.nested.nested_tensor([torch.ones(64, 32), torch.ones(32, 32)], layout=torch.jagged)
+        inner = torch.optim.SGD(norm.parameters(), lr=0.1)
+        inner.state[next(iter(norm.parameters()))]["history"] = collections.deque([torch.ones(n), {"b": torch.ones(n)}])
+        outer = Averages()
+        outer.param_groups, outer.state, outer.inner, outer.mean = inner.param_groups, {}, inner, [torch.ones(n)]
+        history = inner.state[next(iter(norm.parameters()))]["history"]
+        for guard in self.watched(layer, graph, norm, outer, jagged):
+            found = [layer.weight.q, layer.weight.scale, graph.coo._values(), graph.coo._indices(), graph.csr.values(),
+                     graph.csr.col_indices(), graph.cache["keys"][0], graph.cache["keys"][1][0], *norm.buffers(), history[0],
+                     history[1]["b"], outer.mean[0], jagged.values(), jagged.offsets()]
+            self.assertEqual([vedette.owns(tensor) for tensor in found], [True] * len(found))
+            self.assertGreaterEqual(guard.counters.live_bytes, sum(tensor.nbytes for tensor in found))
+            self.assertEqual((graph.coo.coalesce().values().sum().item(), (layer.weight * 1).sum().item()), (n, 65536.0))
+            guard.bring_home()
+            self.assertFalse(any(vedette.owns(tensor) for tensor in found[:10]))
+
+    def test_moves_the_history_of_lbfgs_and_gradients_that_exist(self):
+        torch.manual_seed(1)
+        model = torch.nn.Linear(128, 128)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+        x = torch.randn(32, 128)
+
+        def closure():
+            optimizer.zero_grad(set_to_none=False)
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        history = optimizer.state[model.weight]
+        for _ in self.watched(model, optimizer):
+            found = [*history["old_dirs"], *history["old_stps"], history["d"], history["prev_flat_grad"], model.weight.grad,
+                     model.bias.grad]
+            self.assertEqual([vedette.owns(tensor) for tensor in found], [True] * len(found))
+            optimizer.step(closure)
+
+    def test_says_in_one_sentence_what_stays(self):
+        layers = torch.nn.Sequential(*[torch.nn.Linear(64, 64, bias=False) for _ in range(150)])
+        for layer in layers:
+            layer.weight.data = torch.from_numpy(numpy.ones((64, 64), dtype=numpy.float32))
+        closed, said = torch.nn.Module(), []
+        closed.register_buffer("one", Closed(torch.ones(64, 64, dtype=torch.int8), torch.ones(64, 1)))
+        closed.register_buffer("other", torch.ones(64, 64).to_mkldnn())
+        with small_guard(on_message=said.append) as guard:
+            for _ in range(2):
+                guard.watch(layers)
+            guard.watch(closed)
+        self.assertEqual(len(said), 2, said)
+        self.assertRegex(said[0], r"^150 tensors \(2.3 MiB in all\), the first '0.weight', live in memory that libtorch did not allocate")
+        self.assertRegex(said[1], r"^2 tensors \(32.0 KiB in all\), the first '[^']*one', are of a kind that is not moved")
 
     def test_leaves_shared_memory_shared(self):
         with small_guard(on_message=lambda sentence: None) as guard:

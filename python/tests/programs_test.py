@@ -265,6 +265,112 @@ class WhereSystemCallsFail(unittest.TestCase):
         self.save_and_load(unprivileged.become_nobody_without_userfaultfd)
 
 
+class OtherLibraries(unittest.TestCase):
+    """Memory that numpy or another library has, too, is exchanged by nothing."""
+
+    def guard(self, said, budget="6MiB"):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        guard = vedette.Guard(budget, slow=f"nvme:{place.name}", chunk=chunk, on_message=said.append)
+        self.addCleanup(guard.close)
+        return guard
+
+    def test_read_and_write_what_they_had_before_the_guard(self):
+        exports = {
+            "numpy()": lambda tensor: tensor.numpy(),
+            "a part": lambda tensor: tensor[7:9].numpy(),
+            "numpy.asarray": numpy.asarray,
+            "numpy.from_dlpack": numpy.from_dlpack,
+            "torch.from_dlpack": torch.from_dlpack,
+            "a capsule": torch.utils.dlpack.to_dlpack,
+            "a capsule of an alias": lambda tensor: torch.utils.dlpack.to_dlpack(tensor.detach()),
+        }
+        for how, export in exports.items():
+            for needs_gradient in (True, False):
+                with self.subTest(how, needs_gradient=needs_gradient):
+                    layer, said = nn.Linear(256, 256), []
+                    layer.weight.requires_grad_(needs_gradient)
+                    exported = export(layer.weight.detach() if needs_gradient else layer.weight.data if how == "a part" else
+                                      layer.weight)
+                    at, follows = layer.weight.data_ptr(), layer.weight.detach()[3]
+                    with self.guard(said) as guard:
+                        guard.watch(layer)
+                        self.assertEqual((layer.weight.data_ptr(), vedette.owns(layer.bias)), (at, True))
+                        ballast = [torch.full((256, 256), 7.0) for _ in range(20)]
+                        with torch.no_grad():
+                            layer.weight.fill_(5.0)
+                        guard.bring_home()
+                        self.assertEqual((layer.weight.data_ptr(), vedette.owns(layer.bias)), (at, False))
+                    said = [sentence for sentence in said if not sentence.startswith("tensors of earlier sessions")]
+                    self.assertEqual(len(said), 1, said)
+                    self.assertRegex(said[0], "^Tensor 'Linear.weight' is in use by another library, too .* outside the budget: call")
+                    self.assertEqual(follows.sum().item(), 5.0 * 256)
+                    if not how.startswith("a capsule"):
+                        values = numpy.asarray(exported)
+                        self.assertTrue((values == 5.0).all())
+                        values[:] = 2.0
+                        self.assertEqual(layer.weight[7].sum().item(), 2.0 * 256)
+                    del exported, ballast, layer, follows
+
+    def test_read_what_they_had_before_vedette_was_imported(self):
+        script = (
+            "import numpy, torch\n"
+            "exports = [lambda t: t.numpy(), numpy.from_dlpack, lambda t: numpy.from_dlpack(t.detach()), lambda t: t[3:5].numpy()]\n"
+            "layers = [torch.nn.Linear(256, 256, bias=False).requires_grad_(False) for _ in range(6)]\n"
+            "views = [export(layer.weight) for export, layer in zip(exports, layers)]\n"
+            "own, again = layers[4].weight.view(-1), layers[4].weight.detach().t()\n"
+            "import vedette\n"
+            "said = []\n"
+            "with vedette.Guard('6MiB', slow='host', chunk='64KiB', on_message=said.append) as guard:\n"
+            "    guard.watch(torch.nn.Sequential(*layers))\n"
+            "    junk = [numpy.full((256, 256), 7.0, dtype=numpy.float32) for _ in range(20)]\n"
+            "    [layer.weight.fill_(i) for i, layer in enumerate(layers)]\n"
+            "    print([float(view.mean()) for view in views], [vedette.owns(layer.weight) for layer in layers])\n"
+            "    print(own.mean().item(), again.mean().item(), len(said), said[0])\n")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.stderr, "")
+        first, second = done.stdout.splitlines()
+        self.assertEqual(first, "[0.0, 1.0, 2.0, 3.0] [False, False, False, False, True, True]")
+        self.assertRegex(second, r"^4.0 4.0 1 4 tensors \(1.0 MiB in all\), the first '0.weight', are in use by another library")
+
+    def test_read_what_they_have_of_the_arena_after_bring_home_and_close(self):
+        said, layers = [], nn.Sequential(*[nn.Linear(256, 256, bias=False) for _ in range(4)])
+        with self.guard(said) as guard:
+            guard.watch(layers)
+            views = [layers[0].weight.detach().numpy(), numpy.from_dlpack(layers[1].weight.detach()),
+                     layers[2].weight.detach().numpy()]
+            with torch.no_grad():
+                for i, layer in enumerate(layers):
+                    layer.weight.fill_(float(i))
+            del views[2]  # an array that is gone
+            guard.bring_home()
+            self.assertEqual([vedette.owns(layer.weight) for layer in layers], [True, True, False, False])
+            self.assertRegex(said[-1], "^2 tensors .* the first '[01].weight', are in use by another library, too .*stay in the guard")
+            ballast = [torch.full((256, 256), 7.0) for _ in range(40)]
+            self.assertEqual([float(view.mean()) for view in views], [0.0, 1.0])
+            del ballast
+        del layers
+        gc.collect()
+        with self.guard([]):
+            ballast = [torch.full((256, 256), 7.0) for _ in range(40)]
+            self.assertEqual([float(view.mean()) for view in views], [0.0, 1.0])
+            del ballast
+
+    def test_read_parts_of_a_mapped_file(self):
+        with folder() as place:
+            path = os.path.join(place, "weights")
+            torch.save({"a": torch.full((256, 256), 1.0), "b": torch.full((256, 256), 2.0)}, path)
+            saved = torch.load(path, mmap=True)
+            view = saved["a"].numpy()
+            said = []
+            with self.guard(said) as guard:
+                for name, tensor in saved.items():
+                    guard.watch(tensor, name)
+                saved["a"].add_(1)
+                self.assertEqual(float(view.mean()), 2.0)
+            self.assertRegex(said[-1], "in use by another library")
+
+
 def write_one(tensor):
     tensor[0] = 5.0
 

@@ -45,11 +45,12 @@ if not _is_the_command():
     _refusal = _torch_of_another_version()
     if _refusal:
         raise ImportError(_refusal)
-    from . import _compiled, _files, _workers
+    from . import _compiled, _exports, _files, _workers
     from ._core import Counters, owns, resolve_vector_math
     from ._guard import Failure, Guard
     from ._step_in_backward import step_in_backward
 
     _compiled.announce_kernels()
+    _exports.mark_exports()
     _files.copy_through_ordinary_memory()
     _workers.come_before_workers_handlers()

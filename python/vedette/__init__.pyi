@@ -115,9 +115,12 @@ class Guard:
         "system" where the slow tier cannot be opened.
         """
     def watch(self, what: torch.nn.Module | _Optimizer | torch.Tensor, name: str = "") -> None:
-        """Moves the storages of a module's parameters and buffers, of an optimizer's state, or of a tensor into the arena; views follow.
-        `name` stands before the names of its tensors in reports. Between steps, any number of times. Modules and optimizers are held
-        weakly. Optimizers of Accelerate and Lightning, and ZeroRedundancyOptimizer, are looked into; of a DTensor it is the local part.
+        """Moves the storages of a module's parameters, their gradients, buffers and other tensors, of an optimizer's state, or of a tensor
+        into the arena; views follow. Containers are looked into, optimizers inside of optimizers, wrapper subclasses by
+        __tensor_flatten__, sparse tensors; of a DTensor it is the local part. What stays where it is, is said in one sentence for each
+        reason: memory that libtorch did not allocate, that is shared with other processes, or that another library has, too (numpy,
+        DLPack). `name` stands before the names of its tensors in reports. Between steps, any number of times. Modules and optimizers are
+        held weakly.
         """
     def step(self) -> AbstractContextManager[None]:
         """`with guard.step():` around one training step, all of its accumulation included. Steps do not nest. Entering it raises the
@@ -130,8 +133,8 @@ class Guard:
         is missing. A zero-copy send needs it until the send is done.
         """
     def bring_home(self) -> None:
-        """Moves what is watched, and its gradients, to ordinary memory; training goes on without the guard. Raises Failure
-        ("out_of_memory"), and changes nothing, when it does not fit.
+        """Moves what is watched, and its gradients, to ordinary memory; training goes on without the guard. What another library has,
+        too, stays where it is, with a message. Raises Failure ("out_of_memory"), and changes nothing, when it does not fit.
         """
     def close(self) -> None:
         """Ends the guard; twice is no error. Tensors stay valid where they are, and the next guard may open. Leaving `with Guard(...)`

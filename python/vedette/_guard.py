@@ -8,6 +8,8 @@ import weakref
 import torch
 
 from . import _core
+from ._exports import held_elsewhere, looks_free
+from ._reached import levels_of, local, of_module, of_optimizer, of_tensor
 from ._sizes import budget_of, bytes_of
 
 
@@ -52,44 +54,11 @@ def _nanoseconds(option, microseconds):
     return round(microseconds * 1000)
 
 
-def _local(tensor):
-    """The tensor whose memory this process has: a DTensor's part, or the tensor itself."""
-    return getattr(tensor, "_local_tensor", tensor)
-
-
-def _is_there(tensor):
-    return isinstance(tensor, torch.Tensor) and not torch.nn.parameter.is_lazy(tensor) and tensor.device.type != "meta"
-
-
-def _tensors_of_module(module, name):
-    prefix = name + "." if name else ""
-    own = type(module).__name__
-    for found in (module.named_parameters(), module.named_buffers()):
-        for key, tensor in found:
-            if _is_there(tensor):
-                yield _local(tensor), prefix + (key if "." in key else f"{own}.{key}" if not name else key), "weight"
-
-
-def _innermost(optimizer):
-    """The optimizer whose state it is: wrappers of Accelerate, Lightning and ZeroRedundancyOptimizer have it inside."""
-    while True:
-        inner = getattr(optimizer, "optim", None) or getattr(optimizer, "optimizer", None)
-        if inner is None or not hasattr(inner, "param_groups"):
-            return optimizer
-        optimizer = inner
-
-
-def _tensors_of_optimizer(optimizer, names):
-    for parameter, state in optimizer.state.items():
-        if not isinstance(state, dict):
-            continue
-        for key, tensor in state.items():
-            if _is_there(tensor):
-                yield _local(tensor), f"{names.get(id(parameter), 'parameter')}.{key}", "optimizer"
-
-
 def _is_shared(tensor):
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.is_shared()
+    try:
+        return tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.is_shared()
+    except (NotImplementedError, RuntimeError):  # a subclass without a storage
+        return False
 
 
 def _private_files():
@@ -145,6 +114,7 @@ class Guard:
         self._modules = []     # (weak reference, name)
         self._optimizers = []  # weak references
         self._names_change = False
+        self._left_out = _core.LeftOut()
         if str(fast).startswith("gpu"):
             from . import _storages  # it needs what stands here
             _storages.serve()
@@ -152,25 +122,32 @@ class Guard:
         _open_guards.add(self)
 
     def _watch(self, tensors):
-        tensors = list(tensors)
-        for tensor, name, _ in tensors:
+        tensors, moving = list(tensors), []
+        strangers = [(tensor, kind) for tensor, _, kind in tensors if not _core.owns(tensor)]
+        held = set() if looks_free(strangers) else held_elsewhere({_core.storage_of(tensor) for tensor, _ in strangers} - {0})
+        for tensor, name, kind in tensors:
             if _is_shared(tensor):
-                self._say(f"Tensor '{name}' is shared with other processes; it stays where it is, outside the budget.")
-        tensors = [each for each in tensors if not _is_shared(each[0])]
-        _leave_mapped_files(tensors)
-        self._core.watch(tensors)
+                self._left_out.add(_core.Why.shared, name, tensor.nbytes)
+            elif not _core.owns(tensor) and (_core.is_exported(tensor) or _core.storage_of(tensor) in held):
+                self._left_out.add(_core.Why.exported, name, tensor.nbytes)
+            else:
+                moving.append((tensor, name, kind))
+        for sentence in self._left_out.sentences():
+            self._say(sentence)
+        _leave_mapped_files(moving)
+        self._core.watch(moving)
 
     def watch(self, what, name=""):
         if isinstance(what, torch.nn.Module):
-            self._watch(_tensors_of_module(what, name))
+            self._watch(of_module(what, name))
             others = [each for each in self._modules if each[0]() is not None and each[0]() is not what]
             self._modules = others + [(weakref.ref(what), name)]
         elif isinstance(what, torch.Tensor):
-            self._watch([(_local(what), name or "tensor", "weight")])
+            self._watch(of_tensor(what, name or "tensor"))
         elif hasattr(what, "param_groups"):
-            optimizer = _innermost(what)
-            self._watch_state(optimizer)
-            self._optimizers.append(weakref.ref(optimizer))
+            for optimizer in levels_of(what):
+                self._watch_state(optimizer)
+                self._optimizers.append(weakref.ref(optimizer))
             self._names_change = True
         else:
             raise TypeError(f"watch: a {type(what).__name__} is neither a torch.nn.Module nor an optimizer nor a tensor.")
@@ -178,7 +155,7 @@ class Guard:
     def _watch_state(self, optimizer):
         names = {id(parameter): (name + "." if name else "") + key for module, name in self._modules if module() is not None
                  for key, parameter in module().named_parameters()}
-        self._watch(_tensors_of_optimizer(optimizer, names))
+        self._watch(of_optimizer(optimizer, names))
 
     def _watch_states(self):
         for optimizer in self._optimizers:
@@ -195,12 +172,12 @@ class Guard:
         return self._core.layer(name)
 
     def resident(self, tensor):
-        return self._core.resident(_local(tensor))
+        return self._core.resident(local(tensor))
 
     def bring_home(self):
         for module, name in self._modules:
             if module() is not None:
-                self._watch(_tensors_of_module(module(), name))
+                self._watch(of_module(module(), name))
         self._watch_states()
         self._core.bring_home()
 

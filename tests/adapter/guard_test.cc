@@ -1,9 +1,11 @@
 // The guard's promises, and the accidents that happen to training loops: each ends right or with one clear sentence.
+#include <ATen/DLConvertor.h>
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/serialize.h>
 #include <torch/utils.h>
 #include <unistd.h>
@@ -118,6 +120,57 @@ TEST(Guard, LeavesForeignMemoryWhereItIsAndSaysSo) {
   guard.watch(*linear);
   EXPECT_EQ(linear->weight.const_data_ptr(), foreign.data());
   EXPECT_THAT(said, Contains(HasSubstr("'weight' lives in memory that libtorch did not allocate")));
+}
+
+TEST(Guard, LeavesExportedMemoryWhereItIs) {
+  torch::nn::Linear before(64, 64), later(64, 64);
+  const auto handle = [](const at::Tensor& tensor) {
+    mark_exported(tensor);
+    return std::unique_ptr<DLManagedTensor, void (*)(DLManagedTensor*)>(at::toDLPack(tensor.detach()),
+                                                                        [](DLManagedTensor* of) { of->deleter(of); });
+  };
+  const auto first = handle(before->weight);
+  std::vector<std::string> said;
+  auto options = tight(4 << 20);
+  options.on_message = [&](std::string_view sentence) { said.emplace_back(sentence); };
+  Guard guard(options);
+  guard.watch(*before);
+  guard.watch(*later);
+  EXPECT_EQ(before->weight.const_data_ptr(), first->dl_tensor.data);
+  EXPECT_TRUE(Session::owns(before->bias.const_data_ptr()));
+  EXPECT_THAT(said, Contains(HasSubstr("'weight' is in use by another library, too")));
+  const auto second = handle(later->weight);
+  guard.bring_home();
+  EXPECT_EQ(later->weight.const_data_ptr(), second->dl_tensor.data);
+  EXPECT_FALSE(Session::owns(later->bias.const_data_ptr()));
+  EXPECT_THAT(said, Contains(HasSubstr("it stays in the guard's memory")));
+}
+
+TEST(Guard, MovesWhatAReaderMadeGradientsThatExistSparseTensorsAndLBFGSsHistory) {
+  torch::nn::Linear linear(64, 64);
+  torch::optim::LBFGS lbfgs(linear->parameters(), torch::optim::LBFGSOptions(1).max_iter(3));
+  const at::Tensor x = at::randn({16, 64});
+  const auto closure = [&] {
+    lbfgs.zero_grad();
+    const at::Tensor loss = linear->forward(x).square().mean();
+    loss.backward();
+    return loss;
+  };
+  lbfgs.step(closure);
+  const at::Tensor made = at::rand({64, 64});
+  at::Tensor read = torch::pickle_load(torch::pickle_save(made)).toTensor();
+  at::Tensor sparse = linear->register_buffer("sparse", at::eye(64).to_sparse());
+  Guard guard(tight(4 << 20));
+  guard.watch(*linear);
+  guard.watch(lbfgs);
+  guard.watch(std::vector<Guard::Named>{{read, "read"}});
+  auto& state = static_cast<torch::optim::LBFGSParamState&>(
+      *lbfgs.state().at(linear->parameters().front().unsafeGetTensorImpl()));
+  for (const at::Tensor& each : {linear->weight.grad(), sparse._values(), sparse._indices(), read, state.d(),
+                                 state.old_dirs().front(), state.prev_flat_grad()})
+    EXPECT_TRUE(Session::owns(each.const_data_ptr()));
+  EXPECT_TRUE(at::equal(read, made));
+  EXPECT_EQ(sparse.to_dense().sum().item<float>(), 64.0f);
 }
 
 TEST(Guard, ServesATensorThatOutlivesIt) {

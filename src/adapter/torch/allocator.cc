@@ -80,6 +80,7 @@ class Facade final : public c10::Allocator {
                 ", so that a guard cannot take its place");
   }
   bool installed() const noexcept { return installed_; }
+  c10::DeleterFnPtr deleter_before() const { return before_ == nullptr ? nullptr : before_->raw_deleter(); }
 
   void activate(Session* session) noexcept {
     // A fork leaves the count of threads that the child does not have.
@@ -154,6 +155,13 @@ void note_births(std::vector<Noted>* births) noexcept { noted_here = births; }
 void redirect_births(std::vector<Redirected>* births) noexcept {
   redirected_here = births;
   born_here.clear();
+}
+
+bool is_of_an_allocator(const c10::DataPtr& memory) noexcept {
+  const c10::DeleterFnPtr deleter = memory.get_deleter();
+  return deleter != nullptr && memory.get_context() == memory.get() &&
+         (deleter == &release_memory || deleter == facade().deleter_before() ||
+          deleter == c10::GetDefaultCPUAllocator()->raw_deleter());
 }
 
 c10::DataPtr ordinary_memory(std::size_t bytes) { return facade().ordinary(bytes); }

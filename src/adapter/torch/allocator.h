@@ -61,6 +61,9 @@ void redirect_births(std::vector<Redirected>* births) noexcept;
 // not from the arena, whatever is active; throws what the allocator throws
 c10::DataPtr ordinary_memory(std::size_t bytes);
 void release_memory(void* memory) noexcept;  // the deleter of both kinds
+// libtorch's CPU allocator made it, this one or another: a storage of a reader (torch::load, torch.load) has no
+// allocator.
+bool is_of_an_allocator(const c10::DataPtr& memory) noexcept;
 
 }  // namespace adapter
 }  // namespace vedette

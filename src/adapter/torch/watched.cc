@@ -2,12 +2,17 @@
 #include "adapter/torch/watched.h"
 
 #include <ATen/MapAllocator.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseCsrTensorUtils.h>
+#include <ATen/SparseTensorImpl.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
@@ -15,6 +20,7 @@
 #include <utility>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/exported.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/machine_memory.h"
 #include "adapter/torch/session_memory.h"
@@ -33,6 +39,27 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {  // nullptr: not memory
   return storage->nbytes() == 0 || !has_memory ? nullptr : storage;
 }
 
+// A storage that was freed (FSDP's) has none.
+bool has_memory_out_of_sight(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  return tensor.numel() > 0 && !tensor.is_meta() &&
+         (tensor.layout() != c10::kStrided || !storage || storage.nbytes() > 0);
+}
+
+// The tensors that have a sparse tensor's memory, or the tensor itself.
+std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  if (tensor.is_sparse()) {
+    const auto* const sparse = static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+    return {sparse->indices(), sparse->values()};
+  }
+  if (at::sparse_csr::is_sparse_compressed(tensor)) {
+    const auto* const sparse = static_cast<const at::SparseCsrTensorImpl*>(tensor.unsafeGetTensorImpl());
+    return {sparse->compressed_indices(), sparse->plain_indices(), sparse->values()};
+  }
+  return {tensor};
+}
+
 template <class State, class Each>
 bool each_tensor(torch::optim::OptimizerParamState& state, const Each& each) {
   auto* const known = dynamic_cast<State*>(&state);
@@ -46,6 +73,13 @@ bool each_tensor(torch::optim::OptimizerParamState& state, const Each& each) {
   if constexpr (requires { known->square_avg(); }) each(known->square_avg(), "square_avg");
   if constexpr (requires { known->grad_avg(); }) each(known->grad_avg(), "grad_avg");
   if constexpr (requires { known->sum(); }) each(known->sum(), "sum");
+  if constexpr (requires { known->old_dirs(); }) {
+    each(known->d(), "d");
+    each(known->H_diag(), "H_diag");
+    each(known->prev_flat_grad(), "prev_flat_grad");
+    for (const at::Tensor& each_of_history : known->old_dirs()) each(each_of_history, "old_dirs");
+    for (const at::Tensor& each_of_history : known->old_stps()) each(each_of_history, "old_stps");
+  }
   return true;
 }
 
@@ -73,7 +107,8 @@ bool each_state_tensor(torch::optim::OptimizerParamState& state, const Each& eac
          each_tensor<torch::optim::AdamWParamState>(state, each) ||
          each_tensor<torch::optim::SGDParamState>(state, each) ||
          each_tensor<torch::optim::RMSpropParamState>(state, each) ||
-         each_tensor<torch::optim::AdagradParamState>(state, each);
+         each_tensor<torch::optim::AdagradParamState>(state, each) ||
+         each_tensor<torch::optim::LBFGSParamState>(state, each);
 }
 
 }  // namespace
@@ -89,6 +124,9 @@ void Watched::walk(torch::nn::Module& module, const std::string& name, const Eac
   };
   for (const auto& parameter : module.named_parameters()) {
     each(parameter.value(), prefix + parameter.key(), TensorKind::weight, std::optional(layer(parameter.key())));
+    if (parameter.value().grad().defined())
+      each(parameter.value().grad(), prefix + parameter.key() + ".grad", TensorKind::gradient,
+           std::optional<LayerIndex>());
   }
   for (const auto& buffer : module.named_buffers()) {
     each(buffer.value(), prefix + buffer.key(), TensorKind::weight, std::optional(layer(buffer.key())));
@@ -113,11 +151,13 @@ void Watched::walk(torch::optim::Optimizer& optimizer, const Each& each) {
 }
 
 void Watched::remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer) {
-  if (storage_of(tensor) == nullptr) return;
-  if (entries_.size() >= most_entries_) forget_the_dead();
-  auto weak = tensor.storage().getWeakStorageImpl();
-  entries_.insert_or_assign(storage_of(tensor),
-                            Entry{std::move(weak), name, layer, WeakTensor(tensor.getIntrusivePtr())});
+  for (const at::Tensor& part : parts_of(tensor)) {
+    if (storage_of(part) == nullptr) continue;
+    if (entries_.size() >= most_entries_) forget_the_dead();
+    auto weak = part.storage().getWeakStorageImpl();
+    entries_.insert_or_assign(storage_of(part),
+                              Entry{std::move(weak), name, layer, WeakTensor(part.getIntrusivePtr())});
+  }
 }
 
 void Watched::forget_the_dead() {
@@ -157,7 +197,7 @@ void Watched::leave_mapped_file(const at::Tensor& tensor) {
   const c10::StorageImpl* const storage = storage_of(tensor);
   const at::MapAllocator* const file =
       storage == nullptr ? nullptr : at::MapAllocator::fromDataPtr(storage->data_ptr());
-  if (file == nullptr || (file->flags() & at::ALLOCATOR_MAPPED_SHARED) != 0) return;
+  if (file == nullptr || (file->flags() & at::ALLOCATOR_MAPPED_SHARED) != 0 || is_exported(*storage)) return;
   if (!tensor.is_non_overlapping_and_dense()) return;
   const std::pair<const void*, std::size_t> part{tensor.const_data_ptr(), tensor.nbytes()};
   c10::Storage& own = left_files_[part];
@@ -173,18 +213,32 @@ void Watched::leave_mapped_file(const at::Tensor& tensor) {
   impl.set_allow_tensor_metadata_change(may_change);
 }
 
+void Watched::end_of_a_list() {
+  left_files_.clear();
+  left_out_.say(say_);
+}
+
 void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
+  for (const at::Tensor& part : parts_of(tensor)) {
+    if (storage_of(part) != nullptr) {
+      move_in_part(part, name, kind);
+    } else if (part.device().is_cuda() == (session_.gpu() != nullptr) && has_memory_out_of_sight(part)) {
+      left_out_.add(LeftOut::Why::other_kind, name, {static_cast<std::uint64_t>(part.numel()) * part.itemsize()});
+    }
+  }
+}
+
+void Watched::move_in_part(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
   if (session_.gpu() == nullptr) leave_mapped_file(tensor);
   c10::StorageImpl* const storage = storage_of(tensor);
-  if (storage == nullptr || storage->device().is_cuda() != (session_.gpu() != nullptr)) return;
+  if (storage->device().is_cuda() != (session_.gpu() != nullptr)) return;
   if (storage->device().index() > 0) return;  // another GPU's
   const void* const known = session_memory(*storage);
   if (known != nullptr && Session::owns(known)) return session_.label(known, name, kind);
-  if (storage->allocator() == nullptr || !storage->resizable()) {
-    // from_blob, a mapped file, shared memory: other code knows the address.
-    return say_("Tensor '" + name +
-                "' lives in memory that libtorch did not allocate; it stays there, outside the budget.");
-  }
+  if (is_exported(*storage)) return left_out_.add(LeftOut::Why::exported, name, {storage->nbytes()});
+  if (storage->allocator() == nullptr && !is_of_an_allocator(storage->data_ptr()))
+    // from_blob, a mapped file, shared memory: other code knows the address
+    return left_out_.add(LeftOut::Why::foreign, name, {storage->nbytes()});
   if (c10::impl::cow::is_cow_data_ptr(storage->data_ptr()))
     storage->mutable_data();  // a lazy clone gets bytes of its own first
   // Small storages stay with libtorch's own allocator, as when they are made under the guard.
@@ -216,6 +270,7 @@ void Watched::watch(torch::optim::Optimizer& optimizer) {
       if (entries_.contains(storage_of(parameter)))
         states_[storage_of(parameter)] = States{states_of(group.options()), 0};
   }
+  end_of_a_list();
   optimizers_.push_back(&optimizer);
 }
 
@@ -243,18 +298,33 @@ void Watched::remember_what_came_later() {
   for (torch::optim::Optimizer* optimizer : optimizers_) walk(*optimizer, note);
 }
 
-void Watched::bring_home() {
-  // 1. list 2. is there room 3. take all of it 4. move
+// Storages in memory of the session, but for those that other libraries have, too.
+std::vector<c10::intrusive_ptr<c10::StorageImpl>> Watched::away() {
   remember_what_came_later();
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> away;
-  Bytes wanted;
+  std::vector<const c10::StorageImpl*> addresses;
   for (const auto& [address, entry] : entries_) {
     auto storage = entry.storage.lock();
     const void* const memory = storage ? session_memory(*storage) : nullptr;
     if (memory == nullptr || !Session::owns(memory)) continue;
-    wanted += Bytes{storage->nbytes()};
+    addresses.push_back(address);
     away.push_back(std::move(storage));
   }
+  const std::vector<bool> exported = exported_among(addresses);
+  std::size_t number = 0;
+  std::erase_if(away, [&](const auto& storage) {
+    if (!exported[number++]) return false;
+    left_out_.add(LeftOut::Why::exported_from_arena, name_of(storage.get()), {storage->nbytes()});
+    return true;
+  });
+  return away;
+}
+
+void Watched::bring_home() {
+  // 1. list 2. is there room 3. take all of it 4. move
+  const auto away = this->away();
+  Bytes wanted;
+  for (const auto& storage : away) wanted += Bytes{storage->nbytes()};
   const auto refuse = [&](const std::string& why) {
     throw Failure({Cause::out_of_memory,
                    "The model does not fit into ordinary memory: it takes " + readable_exactly(wanted) + " and " + why +
@@ -279,6 +349,7 @@ void Watched::bring_home() {
     std::memcpy(home[i].get(), away[i]->data_ptr().get(), away[i]->nbytes());
     away[i]->set_data_ptr_noswap(std::move(home[i]));
   }
+  left_out_.say(say_);
 }
 
 }  // namespace vedette::adapter

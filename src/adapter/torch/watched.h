@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "adapter/torch/layer_tracker.h"
+#include "adapter/torch/left_out.h"
 #include "vedette/session.h"
 
 namespace at {
@@ -46,10 +47,12 @@ class Watched {
   void watch(torch::optim::Optimizer& optimizer);
   // A tensor of a list: tensors of one list that share a part of a mapped file share it afterwards, too.
   void watch(const at::Tensor& tensor, const std::string& name, TensorKind kind);
-  void end_of_a_list() noexcept { left_files_.clear(); }  // addresses may be another file's by the next one
+  // Says what stayed where it is. Addresses may be another file's by the next list.
+  void end_of_a_list();
 
-  // Moves watched tensors, later ones of watched modules and optimizers, and gradients, into ordinary memory. Throws
-  // Failure of Cause::out_of_memory, and changes nothing, when less than that is available.
+  // Moves watched tensors, later ones of watched modules and optimizers, and gradients, into ordinary memory. Those
+  // that are exported stay, with a sentence. Throws Failure of Cause::out_of_memory, and changes nothing, when less
+  // than that is available.
   void bring_home();
 
   // "conv1.weight.exp_avg", then "conv1.weight.exp_avg_sq": of tensors like this parameter that an optimizer makes in
@@ -92,9 +95,11 @@ class Watched {
   void walk(torch::optim::Optimizer& optimizer, const Each& each);
   void remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer);
   void remember_what_came_later();
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> away();
   void forget_the_dead();
   void leave_mapped_file(const at::Tensor& tensor);
   void move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind);
+  void move_in_part(const at::Tensor& tensor, const std::string& name, TensorKind kind);
 
   Session& session_;
   LayerTracker& layers_;
@@ -104,6 +109,7 @@ class Watched {
   // only of storages in entries_, which keeps their addresses from being used again
   std::unordered_map<const c10::StorageImpl*, States> states_;
   std::map<std::pair<const void*, std::size_t>, c10::Storage> left_files_;  // while a module is walked
+  LeftOut left_out_;
   std::vector<WatchedModule> modules_;
   std::vector<torch::optim::Optimizer*> optimizers_;
 };
