@@ -164,6 +164,7 @@ void watch(PythonGuard& guard, const std::vector<Watched>& tensors) {
 // What a `with` enters and leaves. Each is made anew by guard.step(), guard.layer() and guard.resident().
 struct Step {
   std::shared_ptr<PythonGuard> guard;
+  bool begun = false;
 };
 struct Layer {
   std::shared_ptr<PythonGuard> guard;
@@ -261,7 +262,13 @@ class Kernel {
 void bind_scopes(py::module_& module) {
   py::class_<Step>(module, "Step")
       .def(
-          "__enter__", [](Step& step) { step.guard->begin_step(); }, NoGil())
+          "__enter__",
+          [](Step& step) {
+            step.begun = true;
+            step.guard->begin_step();
+          },
+          NoGil())
+      .def_readonly("begun", &Step::begun)
       .def("__exit__", [](Step& step, const py::args&) {
         const py::gil_scoped_release no_gil;
         step.guard->end_step();

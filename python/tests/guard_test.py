@@ -85,7 +85,8 @@ class Failures(unittest.TestCase):
         guard.close()
         self.assertTrue(guard.is_closed)
         self.assertEqual(repr(guard), "<vedette.Guard, closed>")
-        for use in (guard.step, lambda: guard.counters, lambda: guard.watch(torch.nn.Linear(2, 2)), guard.bring_home):
+        self.assertEqual(guard.counters.steps, 0)
+        for use in (guard.step, lambda: guard.watch(torch.nn.Linear(2, 2)), guard.bring_home):
             with self.assertRaisesRegex(vedette.Failure, "this guard is closed; open another one"):
                 with use():
                     pass
@@ -367,6 +368,51 @@ class Watching(unittest.TestCase):
                 self.assertEqual(float(pinned.numpy().sum()), 1 << 18)
                 self.assertEqual(guard.counters.faults, before)
             self.assertEqual([other[5].item() for other in others], list(range(12)))
+
+
+class Mistakes(unittest.TestCase):
+    def test_a_step_without_with_is_refused_at_the_next(self):
+        with small_guard() as guard:
+            guard.step()
+            with self.assertRaisesRegex(vedette.Failure, "alone begins no step.*write `with guard.step"):
+                guard.step()
+        with small_guard() as guard:
+            one = guard.step()
+            for _ in range(3):
+                with one:
+                    pass
+            with guard.step():
+                pass
+            self.assertEqual(guard.counters.steps, 4)
+
+    def test_attributes_that_a_guard_has_not_are_refused(self):
+        with small_guard() as guard:
+            for name in ("fast_memory", "slow", "budget", "on_message"):
+                with self.assertRaises(AttributeError):
+                    setattr(guard, name, "1GiB")
+
+    def test_a_tensor_that_does_not_fit_is_not_resident(self):
+        with small_guard("4MiB", on_message=lambda _: None) as guard:
+            large = torch.ones(2 << 20)
+            with self.assertRaisesRegex(vedette.Failure, r"a tensor of 8.0 MiB does not fit into the budget of 4.0 MiB") as refused:
+                with guard.resident(large):
+                    pass
+            self.assertEqual(refused.exception.cause, "out_of_memory")
+            self.assertEqual(large.sum().item(), 2 << 20)
+            with self.assertRaisesRegex(TypeError, "resident: a Linear is no tensor"):
+                guard.resident(torch.nn.Linear(2, 2))
+
+    def test_counters_stay_readable_and_the_most_is_at_least_what_was_seen(self):
+        with small_guard("64MiB") as guard:
+            kept = [torch.full((1 << 18,), float(i)) for i in range(20)]
+            kept += [each + 1 for each in kept]
+            seen = guard.counters.resident_bytes
+            self.assertGreaterEqual(seen, 40 << 20)
+            self.assertGreaterEqual(guard.counters.resident_max_bytes, seen)
+            with guard.step():
+                pass
+        self.assertEqual(guard.counters.steps, 1)
+        self.assertGreaterEqual(guard.counters.resident_max_bytes, seen)
 
 
 class OpeningAndClosing(unittest.TestCase):

@@ -124,13 +124,15 @@ class Guard:
         """
     def step(self) -> AbstractContextManager[None]:
         """`with guard.step():` around one training step, all of its accumulation included. Steps do not nest. Entering it raises the
-        first error of a background thread since the last step; leaving it raises nothing, whatever was raised inside.
+        first error of a background thread since the last step; leaving it raises nothing, whatever was raised inside. Without `with`
+        no step begins, and the next call raises Failure.
         """
     def layer(self, name: str) -> AbstractContextManager[None]:
         """In a step: the operators in this scope are one layer of reports, whatever parameters they use."""
     def resident(self, tensor: torch.Tensor) -> AbstractContextManager[None]:
         """`with guard.resident(t):` pins the tensor's memory, for system calls and other libraries (numpy, sockets) where userfaultfd
-        is missing. A zero-copy send needs it until the send is done.
+        is missing. A zero-copy send needs it until the send is done. Raises Failure ("out_of_memory") for a tensor that is larger than
+        the budget; where the budget has no room for it beside others that are pinned, a message says that it is not.
         """
     def bring_home(self) -> None:
         """Moves what is watched, and its gradients, to ordinary memory; training goes on without the guard. What another library has,
@@ -145,7 +147,8 @@ class Guard:
     @property
     def is_closed(self) -> bool: ...
     @property
-    def counters(self) -> Counters: ...
+    def counters(self) -> Counters:
+        """Of a closed guard those of its end."""
     @property
     def phase(self) -> Literal["warm-up", "profiling", "planned", "foreseen"]: ...
     @property

@@ -101,6 +101,8 @@ def _close_what_is_open():
 class Guard:
     """A budget of fast memory around a training loop. See vedette/__init__.pyi and docs/python.md."""
 
+    __slots__ = ("_core", "_last_counters", "_last_step", "_left_out", "_modules", "_names_change", "_optimizers", "_say", "__weakref__")
+
     def __init__(self, fast_memory=None, *, slow="nvme:.", policy="vedette", chunk="2MiB", warmup_steps=1, profile="layers",
                  tracker="best", on_message=None, seed=1, ranks=1, interference_percent=None, fault_us=None, checksums=False,
                  record="", recompute="off", fast="dram", table_memory=None):
@@ -115,6 +117,7 @@ class Guard:
         self._optimizers = []  # weak references
         self._names_change = False
         self._left_out = _core.LeftOut()
+        self._last_counters = self._last_step = None
         if str(fast).startswith("gpu"):
             from . import _storages  # it needs what stands here
             _storages.serve()
@@ -163,15 +166,21 @@ class Guard:
                 self._watch_state(optimizer())
 
     def step(self):
+        if self._last_step is not None and not self._last_step.begun:
+            raise Failure("guard.step() alone begins no step, and the one before has not begun: write `with guard.step():` around each "
+                          "training step.")
         if self._names_change:  # optimizers make their state in their first step
             self._watch_states()
             self._names_change = self._core.phase == "warm-up"
-        return self._core.step()
+        self._last_step = self._core.step()
+        return self._last_step
 
     def layer(self, name):
         return self._core.layer(name)
 
     def resident(self, tensor):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"resident: a {type(tensor).__name__} is no tensor; pin its tensors one by one.")
         return self._core.resident(local(tensor))
 
     def bring_home(self):
@@ -182,6 +191,8 @@ class Guard:
         self._core.bring_home()
 
     def close(self):
+        if not self.is_closed:
+            self._last_counters = self._core.counters
         self._core.close()
         _open_guards.discard(self)
 
@@ -203,7 +214,7 @@ class Guard:
         return "<vedette.Guard, closed>" if self.is_closed else f"<vedette.Guard of {self.budget} bytes, {self.phase}>"
 
     is_closed = property(lambda self: self._core.is_closed)
-    counters = property(lambda self: self._core.counters)
+    counters = property(lambda self: self._last_counters if self.is_closed else self._core.counters)
     phase = property(lambda self: self._core.phase)
     mechanism = property(lambda self: self._core.mechanism)
     budget = property(lambda self: self._core.budget)

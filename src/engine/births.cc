@@ -82,6 +82,8 @@ Result<void> Engine::birth(ChunkRange range) {
       }
     }
   }
+  figures_.counters.resident_max_bytes = std::max(
+      figures_.counters.resident_max_bytes, std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
   maker_.unused.note(spare_frames());
   if (waited) add_stall(began, true);
   return {};

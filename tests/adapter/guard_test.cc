@@ -173,6 +173,13 @@ TEST(Guard, MovesWhatAReaderMadeGradientsThatExistSparseTensorsAndLBFGSsHistory)
   EXPECT_EQ(sparse.to_dense().sum().item<float>(), 64.0f);
 }
 
+TEST(Guard, RefusesToKeepATensorResidentThatIsLargerThanTheBudget) {
+  Guard guard(tight(1 << 20));
+  const at::Tensor large = at::ones({1 << 20});
+  EXPECT_THAT([&] { const auto pinned = guard.resident(large); },
+              ::testing::ThrowsMessage<Failure>(HasSubstr("4.0 MiB does not fit into the budget of 1.0 MiB")));
+}
+
 TEST(Guard, ServesATensorThatOutlivesIt) {
   at::Tensor survivor;
   {

@@ -83,7 +83,6 @@ const std::set<std::string>& kept_operators() {
                                               "aten::view_as_real",
                                               "aten::view_as_complex",
                                               "aten::record_stream",
-                                              "aten::_efficientzerotensor",
                                               "aten::_local_scalar_dense",
                                               "aten::copy_",
                                               "aten::_thnn_fused_lstm_cell",

@@ -23,6 +23,7 @@
 #include "adapter/torch/recording.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/watched.h"
+#include "base/readable.h"
 #include "vedette/torch.h"
 
 namespace vedette {
@@ -211,8 +212,16 @@ void Guard::bring_home() { state_->watched->bring_home(); }
 Guard::Step Guard::step() { return Step(*this); }
 Guard::Layer Guard::layer(std::string_view name) { return Layer(*state_, name); }
 ResidentScope Guard::resident(const at::Tensor& tensor) {
-  return session().resident(tensor.has_storage() ? adapter::session_memory(*tensor.storage().unsafeGetStorageImpl())
-                                                 : nullptr);
+  if (!tensor.has_storage()) return session().resident(nullptr);
+  const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  const void* const memory = adapter::session_memory(storage);
+  if (memory != nullptr && Session::owns(memory) && Bytes{storage.nbytes()} > session().budget())
+    throw Failure({Cause::out_of_memory,
+                   "resident(): a tensor of " + readable(Bytes{storage.nbytes()}) +
+                       " does not fit into the budget of " + readable(session().budget()) +
+                       "; use a larger budget, or copy the tensor piece by piece.",
+                   0});
+  return session().resident(memory);
 }
 Session& Guard::session() noexcept { return *state_->session; }
 Counters Guard::counters() const noexcept { return state_->session->counters(); }
