@@ -71,7 +71,13 @@ class Guard {
     Layer layer(std::string_view name);
 
    private:
+    struct Turn {  // of the one step that runs
+      explicit Turn(State& of);
+      ~Turn();
+      State& state;
+    };
     State& state_;
+    Turn turn_;
     StepScope scope_;
   };
 

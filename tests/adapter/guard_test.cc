@@ -67,6 +67,18 @@ TEST(Guard, RefusesASecondGuardWhileOneLivesWithASentence) {
   Guard third(tight(4 << 20));  // after the first one's end there is room for another
 }
 
+TEST(Guard, RefusesAStepWhileOneRunsAndGoesOn) {
+  Guard guard(tight(4 << 20));
+  const auto begins = [&] { const auto step = guard.step(); };
+  {
+    const auto step = guard.step();
+    EXPECT_THAT(begins, ::testing::ThrowsMessage<Failure>(HasSubstr("steps do not nest")));
+    std::thread([&] { EXPECT_THAT(begins, ::testing::ThrowsMessage<Failure>(HasSubstr("steps do not nest"))); }).join();
+    EXPECT_EQ(at::ones({1 << 16}).sum().item<float>(), 1 << 16);
+  }
+  EXPECT_NO_THROW(begins());
+}
+
 TEST(Guard, GivesAlignedMemoryAndTakesEmptyTensors) {
   Guard guard(tight(4 << 20));
   const at::Tensor empty = at::empty({0});

@@ -119,6 +119,7 @@ struct Guard::State {
   std::optional<adapter::Announcer> announcer;
   adapter::GpuStorages* gpu = nullptr;
   std::function<void(std::string_view)> say;
+  std::atomic<bool> step_runs = false;  // seq_cst: another thread's step is refused
 };
 
 namespace {
@@ -236,7 +237,15 @@ Session& ready_for_step(Session& session) {
 
 }  // namespace
 
-Guard::Step::Step(Guard& guard) : state_(*guard.state_), scope_(ready_for_step(*state_.session).step()) {
+Guard::Step::Turn::Turn(State& of) : state(of) {
+  if (state.step_runs.exchange(true))
+    throw Failure({.cause = Cause::unsupported,
+                   .message = "a step of this guard runs; steps do not nest, and one thread at a time has one.",
+                   .errno_value = 0});
+}
+Guard::Step::Turn::~Turn() { state.step_runs = false; }
+
+Guard::Step::Step(Guard& guard) : state_(*guard.state_), turn_(state_), scope_(ready_for_step(*state_.session).step()) {
   state_.layers.begin_step();
   if (state_.gpu == nullptr)
     adapter::listen_to_operators(state_.session->wants_ops() ? adapter::Listening::to_operands
