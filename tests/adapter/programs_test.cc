@@ -621,8 +621,9 @@ TEST(StepInBackward, RefusesAnOptimizerOfTheProgramsOwnUnlessItsRuleIsForEachPar
   Trainee it(plain);
   Counting own(it.net->parameters(), torch::optim::SGDOptions(0.1));
   const at::Tensor before = it.net->parameters().front().detach().clone();
-  EXPECT_THAT([&] { step_in_backward(own, [&] { it.loss().backward(); }); },
-              testing::ThrowsMessage<Failure>(testing::HasSubstr("may look at more than one parameter's gradient")));
+  EXPECT_THAT(
+      [&] { step_in_backward(own, [&] { it.loss().backward(); }); },
+      ::testing::ThrowsMessage<Failure>(::testing::HasSubstr("may look at more than one parameter's gradient")));
   EXPECT_EQ(own.steps, 0);
   EXPECT_TRUE(at::equal(before, it.net->parameters().front())) << "refused before the first update";
   step_in_backward(own, [&] { it.loss().backward(); }, {.per_parameter = true});

@@ -239,7 +239,7 @@ TEST_P(PageProfile, LosesNoByteAndIsFollowedByThePlan) {
 
 // Beyond 32 MiB all pages are looked at now and then. Nine layers touch 4 MiB each, and two of them 8 KiB of a tensor
 // that none announces: what may be late is said in the trace, with pages and layers.
-class LatePages : public testing::TestWithParam<const char*> {};
+class LatePages : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(LatePages, AreANoteOfTheTrace) {
   constexpr std::size_t pages = 1024, tensors = 12;
@@ -293,7 +293,7 @@ TEST_P(LatePages, AreANoteOfTheTrace) {
   EXPECT_GT(late, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Trackers, LatePages, testing::Values("zap", "missing", "mprotect"),
+INSTANTIATE_TEST_SUITE_P(Trackers, LatePages, ::testing::Values("zap", "missing", "mprotect"),
                          [](const auto& named) { return std::string(named.param); });
 
 // zap, which sessions take, in every form; the others at both ticks, with room and with little.
