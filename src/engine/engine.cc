@@ -18,8 +18,7 @@ Engine::Engine(EngineOptions options)
       slow_{.store = std::move(options.store), .given = options.habits, .habits = {}},
       words_{.on_message = std::move(options.on_message),
              .describe = std::move(options.describe),
-             .on_dropped_wanted = std::move(options.on_dropped_wanted),
-             .paged_ops = {}},
+             .on_dropped_wanted = std::move(options.on_dropped_wanted)},
       books_(options.chunks, options.frames),
       transfers_(options.frames),
       figures_{} {
@@ -152,6 +151,7 @@ void Engine::take_plan(const Planned& planned) {
 
 void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
                              const Planned& planned) {
+  if (!words_.step_runs) tell_paged();
   books_.begin_op(tick);
   take_plan(planned);
   std::size_t missing = 0;
@@ -195,6 +195,7 @@ void Engine::leave(std::span<const PlannedEviction> evictions) {
       books_.set_touched(c, false);  // by the op's end, not by a thread
     }
   op_.covered.clear();
+  note_paged();
   books_.end_op();
   op_.frames_to_come = {};
   op_.operands_of_whole_op = {};
@@ -375,8 +376,15 @@ void Engine::forget_plan() noexcept {
 void Engine::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
   figures_.step = step;
+  tell_paged();
+  words_.step_runs = true;
   maker_.unused.step_begins(program_.now());
   if (failed_writes_.forgive()) books_.forgive_writes();
+}
+
+void Engine::end_step() {
+  const std::lock_guard lock(mutex_);
+  words_.step_runs = false;
 }
 
 Nanoseconds Engine::stalled_since_last_asked() noexcept {

@@ -169,6 +169,8 @@ class Engine {
   // --- plans ---------------------------------------------------------------------------------------------------------
   void forget_plan() noexcept;  // drops queued moves; next uses become unknown
   void begin_step(std::uint64_t step);
+  void end_step();
+  void tell_what_did_not_fit();  // else told as the next step begins, or the next op between steps
 
   // --- tracking ------------------------------------------------------------------------------------------------------
   // Every frame changes its kind, with no I/O in flight; a thread that touches memory meanwhile waits. At most one
@@ -236,6 +238,7 @@ class Engine {
     Ticks counted = never;
     std::uint32_t events = 0;         // births and deaths in it
     bool waits = false;               // for operands
+    bool too_large = false;           // for the budget: it runs paged
     std::vector<ChunkIndex> covered;  // chunks that observe_operands() hid
   };
   struct Figures {
@@ -248,7 +251,11 @@ class Engine {
     std::function<void(std::string_view)> on_message;
     std::function<std::string(ChunkIndex)> describe;
     std::function<void(ChunkIndex)> on_dropped_wanted;
-    std::vector<std::string> paged_ops;  // that were told
+    struct {  // the largest op so far that did not fit
+      std::string op;
+      std::uint32_t chunks = 0, told = 0;
+    } paged = {};
+    bool step_runs = false;
   };
   struct SlowTier {
     std::unique_ptr<Store> store;
@@ -302,7 +309,8 @@ class Engine {
   void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then
   void request(ChunkIndex chunk);                             // a thread waits for it
   void go_paged();                                            // paged.cc
-  std::string paged_sentence() const;
+  void note_paged();                                          // the running op ends
+  void tell_paged();
   void request_what_follows(ChunkIndex chunk);
   void add_stall(Nanoseconds began, bool in_allocation);
   void count_birth(ChunkRange range);

@@ -1,28 +1,47 @@
 // Ops that need more than the budget: their operands come by faults, and leave again while the op runs.
 #include <algorithm>
+#include <utility>
 
 #include "base/readable.h"
 #include "engine/engine.h"
 
 namespace vedette {
 
-std::string Engine::paged_sentence() const {
-  const auto size = [&](std::uint64_t chunks) { return Bytes{chunks * chunk_bytes_.value}; };
-  return "op '" + op_.name + "' needs " + readable(size(std::uint64_t{books_.op_chunks()})) +
-         " at once and the budget is " + readable(size(books_.frames())) +
-         ": it runs paged, slowly; give fast_memory at least " +
-         readable_exactly(size(std::uint64_t{books_.op_chunks()} + 2));
-}
-
 void Engine::go_paged() {
   if (books_.paged()) return;
   books_.go_paged();
-  if (failed_writes_.last()) return arrived_.notify_all();  // the op is not too large
-  if (std::find(words_.paged_ops.begin(), words_.paged_ops.end(), op_.name) == words_.paged_ops.end()) {
-    words_.paged_ops.push_back(op_.name);
-    if (words_.on_message) words_.on_message(paged_sentence());
-  }
+  op_.too_large = !failed_writes_.last();
   arrived_.notify_all();
+}
+
+// Only its end shows what it needs: it allocates while it runs.
+void Engine::note_paged() {
+  if (!std::exchange(op_.too_large, false)) return;
+  // One that waited in vain for pinned pages may be smaller than the budget.
+  const std::uint32_t needs = std::max(books_.op_chunks(), books_.frames() + 1);
+  if (needs > words_.paged.chunks) {
+    words_.paged.op = op_.name;
+    words_.paged.chunks = needs;
+  }
+}
+
+// Of the largest op of a step, as the next one begins: a smaller op's budget would not suffice. Later ones are told
+// where they need more.
+void Engine::tell_paged() {
+  constexpr std::uint32_t beside = 2;  // chunks that come or leave while it begins
+  auto& paged = words_.paged;
+  if (paged.chunks <= paged.told) return;
+  paged.told = paged.chunks;
+  const auto size = [&](std::uint64_t chunks) { return Bytes{chunks * chunk_bytes_.value}; };
+  if (!words_.on_message) return;
+  words_.on_message("op '" + paged.op + "' needs " + readable(size(paged.chunks)) + " at once and the budget is " +
+                    readable(size(books_.frames())) + ": it runs paged, slowly; give fast_memory at least " +
+                    readable_exactly(size(std::uint64_t{paged.chunks} + beside)));
+}
+
+void Engine::tell_what_did_not_fit() {
+  const std::lock_guard lock(mutex_);
+  tell_paged();
 }
 
 // An op that goes through an operand in order waits for each chunk: the following ones come meanwhile.

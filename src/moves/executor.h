@@ -184,6 +184,8 @@ class Executor {
     bool repeats = false;
   };
   virtual void begin_step(std::uint64_t step) = 0;
+  virtual void end_step() {}
+  virtual void tell_what_did_not_fit() {}  // ops whose budget was not told yet
   virtual void begin_op(OpIndex op, std::string_view name, const Part& part) = 0;
   // The running op goes on to its next section: `departures` are those of the section that ends. `between`, if there is
   // one, is called when nothing of the one is held any more, and nothing of the other yet: there chunks may be dropped.

@@ -17,6 +17,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,7 @@ class Bucket {
   StepPlan plan;
   SectionLearner sections;
   RowHistory rows;
+  std::string why_no_plan;  // to be told once sections can no longer help
 
   std::uint64_t last_run() const noexcept { return last_run_; }  // step
   std::uint64_t runs() const noexcept { return runs_; }          // whole steps by its plan

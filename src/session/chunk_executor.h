@@ -30,6 +30,8 @@ class ChunkExecutor final : public Executor {
   std::uint32_t wind_down(std::uint32_t most) noexcept override { return engine_->wind_down(most); }
 
   void begin_step(std::uint64_t step) override { engine_->begin_step(step); }
+  void end_step() override { engine_->end_step(); }
+  void tell_what_did_not_fit() override { engine_->tell_what_did_not_fit(); }
   void begin_op(OpIndex op, std::string_view name, const Part& part) override;
   void continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
                    const std::function<void()>& between) override;

@@ -50,6 +50,7 @@ void SessionCore::close() noexcept {
   {
     const std::lock_guard lock(mutex_);
     logger_.end_step();
+    executor_->tell_what_did_not_fit();
     finish_profiling();
     buckets_.leave();
   }

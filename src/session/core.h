@@ -144,6 +144,7 @@ class SessionCore {
   std::span<const OpMoves::Departure> departures() const;
   void report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes);
   void report_step_end(Nanoseconds now);
+  bool follows_plan() const noexcept;
   bool runs_whole() const noexcept;
   bool is_settled() const noexcept;
   bool foresees() const noexcept { return executor_->looks_ahead() && options_.policy != "on-demand"; }
@@ -168,6 +169,8 @@ class SessionCore {
   void cut_into_sections_of(Bucket& ran);
   void replace_plan(Bucket& bucket, StepPlan replacement);
   void make_plan(Bucket& bucket);
+  bool make_plan_in_time(Bucket& bucket);  // false: it is not there yet
+  void tell_why_no_plan(Bucket& bucket);
   void make_first_plan(Bucket& bucket);
   void make_plan_beside(Bucket& bucket);
   void plan_for_turns();

@@ -2,6 +2,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/readable.h"
 #include "engine/engine.h"
@@ -104,6 +105,7 @@ void SessionCore::finish_planned_step(Bucket& ran, const StepPlan::Measured& mea
     case SectionLearner::Outcome::nothing:
       break;
   }
+  tell_why_no_plan(ran);
   if (executor_->runs_later()) return measure_later(ran);
   const bool wants_another = ran.plan.measure(measured, machine_);
   if (wants_another && !ran.sections.waits_for_plan()) make_plan_beside(ran);
@@ -177,15 +179,32 @@ void SessionCore::make_plan(Bucket& bucket) {
 
 // A search for recomputations takes tens of seconds where a step has many ops. A GPU goes on meanwhile, by a plan that
 // only moves.
+//
+// The program waits for the plan, but not for ever: in that time several steps without one would have run. Where it is
+// not there by then, steps go on without, until one begins that finds it.
 void SessionCore::make_first_plan(Bucket& bucket) {
   constexpr std::size_t many_ops = 500;
   const bool takes_long = machine_.can_recompute && executor_->runs_later() && bucket.ops() >= many_ops &&
                           &executor_->program() == &host_program();
   if (takes_long) machine_.can_recompute = false;
-  make_plan(bucket);
+  const bool is_there = make_plan_in_time(bucket);
   if (!takes_long) return;
   machine_.can_recompute = true;
+  if (is_there) begin_plan(bucket, PlanInMaking::Meanwhile::steps_by_plan_before);
+}
+
+bool SessionCore::make_plan_in_time(Bucket& bucket) {
+  constexpr Nanoseconds least{5'000'000'000};
+  constexpr std::int64_t steps = 8;
+  if (&executor_->program() != &host_program()) return make_plan(bucket), true;
+  Nanoseconds patience;
+  for (const Nanoseconds time : bucket.plan.least_times()) patience += time;
+  patience = std::max(least, Nanoseconds{patience.value * steps});
   begin_plan(bucket, PlanInMaking::Meanwhile::steps_by_plan_before);
+  if (!making_.back()->is_made_within(std::chrono::nanoseconds(patience.value))) return bucket.waits_for_plan(), false;
+  const std::unique_ptr<PlanInMaking> made = std::move(making_.back());
+  making_.pop_back();
+  return take_plan(*made), true;
 }
 
 // Steps go on by the plan before, or, where the bucket has none yet, as steps without a plan do. The plan of a program
@@ -227,9 +246,16 @@ void SessionCore::take_plan(PlanInMaking& made) {
 }
 
 void SessionCore::plan_is_made(Bucket& bucket, const Result<void>& made) {
-  if (!made) messages_.post(made.error().message);
+  bucket.why_no_plan = made ? std::string() : made.error().message;
+  tell_why_no_plan(bucket);
   if (executor_->range()) announce_leaving(bucket.plan);
   tell_plan(bucket);
+}
+
+// An op that does not fit as a whole may fit in sections.
+void SessionCore::tell_why_no_plan(Bucket& bucket) {
+  if (bucket.why_no_plan.empty() || bucket.sections.may_change()) return;
+  messages_.post(std::exchange(bucket.why_no_plan, {}));
 }
 
 void SessionCore::tell_plan(Bucket& bucket) {

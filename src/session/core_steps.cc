@@ -72,6 +72,7 @@ void SessionCore::cut_step() {
   if (recomputer_ != nullptr) recomputer_->make_all();
   const std::lock_guard lock(mutex_);
   logger_.end_step();
+  executor_->end_step();
   if (recomputer_ != nullptr) recomputer_->lineage().forget();
   report_step_end(executor_->program().now());
   finish_profiling();
@@ -165,13 +166,14 @@ Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) {
                       .planned = false,
                       .repeats = false};
   if (!logger_.running() || buckets_.current() == nullptr) return part;
-  part.planned = true;
   const StepPlan& plan = buckets_.current()->plan;
+  if (op_.in_sections()) part.operands_of_whole_op = op_.operands();
+  if (plan.has_failed()) return part;
+  part.planned = true;
   part.moves = plan.moves_at(op_.part());
   part.places = plan.places();
   if (buckets_.takes_over(logger_.step())) part.start = &plan.start();
   part.frames_to_come = plan.frames_to_come(op_.part());
-  if (op_.in_sections()) part.operands_of_whole_op = op_.operands();
   part.repeats = !op_.needs_more_than_operands() && !op_.observed();
   return part;
 }
@@ -199,7 +201,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
     const Bucket* const followed = buckets_.current();
     if (in_step) index = log_op(name, std::move(op), hash, kind);
     left_plan = followed != nullptr && followed != buckets_.current();
-    if (in_step && buckets_.current() == nullptr && pages_ == nullptr && foresees())
+    if (in_step && !follows_plan() && pages_ == nullptr && foresees())
       ahead = foresight_.look(logger_.log(), logger_.kinds(), frames_);
     if (op_.needs_more_than_operands()) operands = op_.needed();
   }
@@ -326,7 +328,7 @@ std::string_view SessionCore::phase_now() const noexcept {
   if (logger_.step() <= options_.warmup_steps) return "warm-up";
   if (rest_.rests()) return "planned";
   const Bucket* const bucket = buckets_.current();
-  if (bucket != nullptr) return bucket->sections.stage() != Stage::observing ? "planned" : "profiling";
+  if (follows_plan()) return bucket->sections.stage() != Stage::observing ? "planned" : "profiling";
   return foresight_.ops_told() * 2 > logger_.next_op() ? "foreseen" : "profiling";
 }
 
@@ -335,6 +337,11 @@ bool SessionCore::is_settled() const noexcept {
   const Bucket* const bucket = buckets_.current();
   return executor_->can_observe() && options_.observer == nullptr && making_.empty() &&
          (bucket == nullptr || bucket->sections.stage() == Stage::learned);
+}
+
+// A bucket whose policy has no plan tells the step apart and has its addresses; moves are an earlier step's.
+bool SessionCore::follows_plan() const noexcept {
+  return buckets_.current() != nullptr && !buckets_.current()->plan.has_failed();
 }
 
 bool SessionCore::runs_whole() const noexcept {
@@ -361,6 +368,7 @@ void SessionCore::report_step_end(Nanoseconds now) {
 void SessionCore::end_step() noexcept {
   if (recomputer_ != nullptr) recomputer_->make_all();
   const std::lock_guard lock(mutex_);
+  executor_->end_step();
   if (!logger_.running()) return;
   logger_.end_step();
   if (recomputer_ != nullptr) recomputer_->lineage().forget();

@@ -51,9 +51,12 @@ void PlanInMaking::make() noexcept {
 
 bool PlanInMaking::is_made_soon() {
   constexpr std::chrono::milliseconds patience{200};
+  return is_made_within(std::exchange(patient_, false) ? patience : std::chrono::milliseconds{0});
+}
+
+bool PlanInMaking::is_made_within(std::chrono::nanoseconds patience) {
   std::unique_lock lock(mutex_);
-  const auto wait = std::exchange(patient_, false) ? patience : std::chrono::milliseconds{0};
-  return made_changed_.wait_for(lock, wait, [&] { return made_; });
+  return made_changed_.wait_for(lock, patience, [&] { return made_; });
 }
 
 }  // namespace vedette::detail

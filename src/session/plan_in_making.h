@@ -5,6 +5,7 @@
 // Thread rule: one thread; the draft is the maker's until is_made_soon() says yes.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,7 @@ class PlanInMaking {
   // Whether it is there. The first time a bucket's first plan is waited for, as long as steps without one would lose,
   // and the plan of a replacement, which comes once.
   bool is_made_soon();
+  bool is_made_within(std::chrono::nanoseconds patience);
   std::unique_ptr<StepPlan::Draft> take() noexcept { return std::move(draft_); }
   std::optional<StepPlan>& replacement() noexcept { return replacement_; }
   void give_up() noexcept;  // it is no bucket's any more, and not waited for

@@ -33,6 +33,11 @@ std::vector<char> worth_observing(const Trace& trace, const StepLog& log, Bytes 
 
 SectionLearner::SectionLearner(std::vector<char> worth) : worth_(std::move(worth)) {}
 
+bool SectionLearner::may_change() const noexcept {
+  const bool looks = stage_ != Stage::learned && std::find(worth_.begin(), worth_.end(), 1) != worth_.end();
+  return looks || waits_for_plan();
+}
+
 const std::vector<WatchedSection>& SectionLearner::of(std::uint32_t op) const {
   static const std::vector<WatchedSection> none;
   const auto found = sections_.find(op);

@@ -45,6 +45,7 @@ class SectionLearner {
   explicit SectionLearner(std::vector<char> worth);  // [op], as worth_observing()
 
   Stage stage() const noexcept { return stage_; }
+  bool may_change() const noexcept;  // ops may yet get other sections than they have
   bool observes(std::uint32_t op) const { return stage_ == Stage::observing && worth_[op] != 0; }
 
   // --- while a step runs ---------------------------------------------------------------------------------------------

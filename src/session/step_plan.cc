@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/given_up.h"
+#include "base/readable.h"
 #include "moves/place_waits.h"
 #include "moves/planned_places.h"
 #include "moves/step_start.h"
@@ -165,10 +166,21 @@ bool StepPlan::take_best() {
   return true;
 }
 
-Error StepPlan::runs_on_demand(const Error& cause) const {
-  return {.cause = cause.cause,
-          .message = "policy " + std::string(policy_->name()) + ": " + cause.message + "; running on demand",
-          .errno_value = 0};
+// The budget that the largest op wants is more than the op: chunks are held beside the plan's capacity, and before the
+// plan tensors lay less densely.
+Error StepPlan::without_plan(const Error& cause, const Draft& draft) const {
+  constexpr std::uint64_t beside = 2;  // chunks, as an op that runs paged is told
+  const Bytes capacity = draft.machine.tiers[0].capacity, largest = largest_op_bytes(planned_trace());
+  const std::uint64_t chunk = options_.chunk.value, seen = draft.executor->largest_op_chunks() * chunk;
+  std::string why = "policy " + std::string(policy_->name());
+  if (cause.cause != Cause::infeasible || largest <= capacity || capacity > options_.fast_memory) {
+    why += ": " + cause.message;
+  } else {
+    const std::uint64_t wanted = std::max(largest.value + options_.fast_memory.value - capacity.value, seen);
+    why += " has no plan, since an op's operands and results need " + readable(largest) +
+           " at once; give fast_memory at least " + readable_exactly({wanted + beside * chunk});
+  }
+  return {.cause = cause.cause, .message = why + "; its steps run without a plan", .errno_value = 0};
 }
 
 void StepPlan::forget_plan() {
@@ -275,7 +287,7 @@ Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor)
   if (std::exchange(back_to_best_, false)) {
     room_ = {machine.tiers[0].capacity, executor.range_of_plans(), machine.habits.plans_in_turns};
     forget_plan();
-    if (take_best()) return tabulate_plan(), Result<void>();
+    if (take_best()) return has_failed_ = false, tabulate_plan(), Result<void>();
   }
   std::unique_ptr<Draft> draft = drafted(std::move(units_), std::move(moments_), machine, executor);
   draft->make();
@@ -307,8 +319,9 @@ Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
       moves_ = std::move(draft->places->moves);
     }
   } else if (!take_best()) {
-    made = runs_on_demand(draft->plan.error());
+    made = without_plan(draft->plan.error(), *draft);
   }
+  has_failed_ = !made;
   tabulate_plan();
   return made;
 }

@@ -49,7 +49,7 @@ class StepPlan {
   void can_recompute(const StepLog& log, std::vector<char> ops);
 
   // Asks the policy for a plan; `machine` says how much room there is. Error: the policy has none, or the executor
-  // cannot follow it; then the plan is empty and the step runs on demand.
+  // cannot follow it; then the step runs as one without a plan does.
   Result<void> prepare(const Machine& machine, const Executor& executor);
 
   // The same in three parts: the plan before runs on while any thread makes the next. Until finish() the policy is the
@@ -99,6 +99,7 @@ class StepPlan {
   // As it was planned: units().trace, but for operands of ops that need more than fast memory has.
   const Trace& planned_trace() const noexcept { return fitting_ ? *fitting_ : units_.trace; }
   const Plan& plan() const noexcept { return plan_; }
+  bool has_failed() const noexcept { return has_failed_; }  // the policy was asked, and there is no plan
   // The times of the log are none: the first measured ones have another plan made.
   void was_not_measured() noexcept { times_are_guesses_ = not_measured_ = true; }
   bool has_policy() const noexcept { return policy_ != nullptr || in_draft_; }
@@ -122,7 +123,7 @@ class StepPlan {
   explicit StepPlan(Options options) : options_(options) {}
   void form(const StepLog& log, const std::vector<char>& runs_again);  // [part]; empty: none does
   std::unique_ptr<Draft> drafted(Units units, Moments moments, const Machine& machine, const Executor& executor);
-  Error runs_on_demand(const Error& cause) const;
+  Error without_plan(const Error& cause, const Draft& draft) const;
   void forget_plan();
   void tabulate_plan();
   void keep_if_best();
@@ -160,7 +161,7 @@ class StepPlan {
   Nanoseconds least_;                 // of whole steps by plan_; 0: none yet
   std::uint32_t steps_ = 0;           // that were measured by plan_
   std::optional<Placed> best_;        // of the plans before plan_
-  bool back_to_best_ = false;
+  bool back_to_best_ = false, has_failed_ = false;
   std::unique_ptr<Policy> policy_;
   bool in_draft_ = false;  // the policy is
   MoveTable moves_;

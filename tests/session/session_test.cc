@@ -93,6 +93,67 @@ TEST(Session, SaysFromWhichBudgetItsOpsWouldNotBePaged) {
   }
 }
 
+struct Told {
+  std::vector<std::string> messages;
+  std::string phase;  // at the end of the last step
+};
+
+// Ops of one name, each of which allocates one block more than the one before, the largest first or last.
+Told grow(Bytes budget, const char* policy, bool largest_first) {
+  constexpr std::size_t most = 6, bytes = 200'000;
+  Told told;
+  const auto session = open_session(budget, "host", policy, 64_KiB, nullptr, &told.messages);
+  const Block input(*session, bytes, true);
+  for (int s = 0; s < 8; ++s) {
+    const auto step = session->step();
+    for (std::size_t k = 1; k <= most; ++k) {
+      const void* const reads[] = {input.address()};
+      const auto op = session->op("grow", reads, {});
+      std::vector<Block> blocks;
+      for (std::size_t b = 0; b < (largest_first ? most + 1 - k : k); ++b) {
+        blocks.emplace_back(*session, bytes);
+        blocks.back().fill(b);
+      }
+      for (std::size_t b = 0; b < blocks.size(); ++b) EXPECT_TRUE(blocks[b].holds(b));
+    }
+    told.phase = session->phase();
+  }
+  return told;
+}
+
+// The number in the last parentheses; 0: none.
+std::uint64_t bytes_named(const std::string& message) {
+  const auto at = message.find("give fast_memory at least ");
+  if (at == message.npos) return 0;
+  return std::stoull(message.substr(message.find('(', at) + 1));
+}
+
+TEST(Session, ABudgetThatAMessageNamesSuffices) {
+  for (const bool largest_first : {true, false}) {
+    for (const char* const policy : {"on-demand", "vedette"}) {
+      SCOPED_TRACE(policy + std::string(largest_first ? ", the largest op first" : ", the largest op last"));
+      const Told tight = grow(640_KiB, policy, largest_first);
+      ASSERT_FALSE(tight.messages.empty());
+      for (const std::string& message : tight.messages) {
+        SCOPED_TRACE(message);
+        const std::uint64_t named = bytes_named(message);
+        ASSERT_GT(named, 0u);
+        const Told enough = grow({named}, policy, largest_first);
+        EXPECT_EQ(enough.messages, std::vector<std::string>());
+        EXPECT_EQ(enough.phase, "planned");
+      }
+    }
+  }
+}
+
+TEST(Session, AStepWhosePolicyHasNoPlanIsNotCalledPlanned) {
+  const Told tight = grow(640_KiB, "vedette", false);
+  const bool without = std::any_of(tight.messages.begin(), tight.messages.end(), [](const std::string& message) {
+    return message.find("its steps run without a plan") != message.npos;
+  });
+  EXPECT_EQ(without, tight.phase != "planned") << tight.phase;
+}
+
 TEST(Session, TellsTheStepsThatHaveAPlanAsTheirPlansSeeThem) {
   constexpr std::size_t layers = 4;
   const auto session = open_session({40 * (64_KiB).value}, "host", "vedette");
@@ -242,16 +303,15 @@ TEST(Session, GoesOnWhereTheReaderOfMessagesThrows) {
   const auto session = Session::open(options).value();
   Block large(*session, 4 << 20);
   const void* uses[] = {large.address()};
-  std::uint64_t ops = 0;
+  { auto op = session->op("needs more than there is", uses, uses); }
   throws = true;
+  EXPECT_THROW(static_cast<void>(session->op("next", {}, {})), std::runtime_error);
+  throws = false;
   {
     auto step = session->step();
-    EXPECT_THROW(static_cast<void>(session->op("needs more than there is", uses, uses)), std::runtime_error);
-    throws = false;
     for (int i = 0; i < 3; ++i) auto op = session->op("op", {}, {});
-    ops = session->counters().ops;
   }
-  EXPECT_EQ(ops, 4u) << "none of them is inside of the first";
+  EXPECT_EQ(session->counters().ops, 5u) << "none of them is inside of another";
 }
 
 TEST(Session, SaysWhatItCannotKeepResident) {

@@ -1,6 +1,7 @@
 // More small tensors than fast memory holds: every byte is right, and a program that has few of them waits for none.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <random>
 
@@ -131,6 +132,35 @@ TEST(SmallTensorsInOps, StayWhileTheProgramHoldsThem) {
 }
 
 // An ordinary program: some hundred small tensors beside large ones, temporaries of both kinds in every step.
+// A plan over three levels is searched for long: the program goes on without it, and its bytes are right.
+TEST(ManyTensors, OverThreeLevelsNoStepWaitsForItsPlanForLong) {
+  constexpr std::size_t tensors = 900, bytes = 60'000;
+  const auto session = open_session(12_MiB, "host:8MiB+nvme:.", "vedette");
+  std::vector<Block> blocks;
+  for (std::size_t i = 0; i < tensors; ++i) {
+    blocks.emplace_back(*session, bytes, true);
+    blocks.back().fill(i);
+  }
+  double longest = 0;
+  for (int s = 0; s < 5; ++s) {
+    const auto began = std::chrono::steady_clock::now();
+    {
+      const auto step = session->step();
+      std::mt19937_64 random(1);
+      for (std::size_t i = 0; i < tensors; ++i) {
+        const void* const reads[] = {blocks[random() % tensors].address(), blocks[random() % tensors].address()};
+        const void* const writes[] = {blocks[i].address()};
+        const auto op = session->op("op", reads, writes);
+        blocks[i].fill(i + static_cast<std::size_t>(s));
+      }
+    }
+    longest = std::max(longest, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  for (std::size_t i = 0; i < tensors; ++i) EXPECT_TRUE(blocks[i].holds(i + 4)) << i;
+  RecordProperty("longest_step_s", std::to_string(longest));
+  EXPECT_LT(longest, 60);
+}
+
 TEST(SmallTensorsOfALoop, NeverFaultWhereTheyAreFew) {
   std::vector<std::string> messages;
   const auto session = open_session(2_MiB, "host", "vedette", 64_KiB, nullptr, &messages);
