@@ -418,6 +418,7 @@ class OnASimulatedGpu(unittest.TestCase):
         done = subprocess.run([tree / "scripts/with_simulated_gpu", sys.executable, __file__, what.__name__], env=environment,
                               capture_output=True, text=True, timeout=250)
         self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
+        self.assertNotIn("Exception in RecordFunction callback", done.stderr)
         print(done.stdout)
         self.assertTrue(done.stdout.endswith("the same bits\n"))
 

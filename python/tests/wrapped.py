@@ -105,6 +105,18 @@ class Jacobian(Trained):
         return self.numbers()
 
 
+class Hessian(Trained):
+    """Forward mode over reverse mode under vmap."""
+
+    def step(self, i):
+        detached = {name: weight.detach() for name, weight in self.weights.items()}
+        x = self.batch(i, 8)
+        curved = func.hessian(lambda scale: self.loss({name: weight * scale.sum() for name, weight in detached.items()}, x))(
+            torch.ones(4, device=self.device) / 4)
+        self.update({name: curved.mean() * weight for name, weight in detached.items()})
+        return self.numbers()
+
+
 class BatchedBackward(Trained):
     def step(self, i):
         y = self.forward(self.weights, self.batch(i, 16)).mean(0)
@@ -206,5 +218,5 @@ class DualWeightsInSubclass(DualNumbers):
         return self.numbers()
 
 
-trainings = [Grad, GradOfEachRow, Jvp, DualNumbers, ForwardOverReverse, Jacobian, BatchedBackward, Jagged, Nested, Subclass, Sparse,
+trainings = [Grad, GradOfEachRow, Jvp, DualNumbers, ForwardOverReverse, Jacobian, Hessian, BatchedBackward, Jagged, Nested, Subclass, Sparse,
              DualWeightsInSubclass]

@@ -9,6 +9,8 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/StorageImpl.h>
 
+#include "adapter/torch/taken_apart.h"
+
 namespace vedette::adapter {
 
 // Calls `each` for the tensors that an operator reaches by this one: itself, or a sparse one's numbers and values, and
@@ -30,7 +32,7 @@ void each_part(const at::Tensor& tensor, const Each& each) {
   } else {
     each(tensor);
   }
-  if (impl->autograd_meta() == nullptr) return;
+  if (impl->autograd_meta() == nullptr || in_transform()) return;
   if (const at::Tensor& tangent = tensor._fw_grad(/*level=*/0); tangent.defined()) each_part(tangent, each);
 }
 

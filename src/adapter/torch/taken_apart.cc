@@ -33,11 +33,15 @@ bool has(const c10::IValue& value, c10::DispatchKeySet keys) {
 
 }  // namespace
 
-bool is_taken_apart(c10::ArrayRef<const c10::IValue> arguments) {
+bool in_transform() noexcept {
   const c10::impl::LocalDispatchKeySet here = c10::impl::tls_local_dispatch_key_set();
-  if ((here.included_ - here.excluded_).has_any(transforms)) return true;
+  return (here.included_ - here.excluded_).has_any(transforms);
+}
+
+bool is_taken_apart(c10::ArrayRef<const c10::IValue> arguments) {
+  if (in_transform()) return true;
   // A subclass that calls an operator on itself has excluded its key before: the operator's kernel comes next.
-  const c10::DispatchKeySet keys = wrappers - here.excluded_;
+  const c10::DispatchKeySet keys = wrappers - c10::impl::tls_local_dispatch_key_set().excluded_;
   for (const c10::IValue& argument : arguments)
     if (has(argument, keys)) return true;
   return false;

@@ -9,6 +9,9 @@
 
 namespace vedette::adapter {
 
+// A transform of torch.func runs, and has not come down to the tensors inside yet. What its wrappers and dual numbers
+// hold is its own until then: to ask for the tangent of a view would call operators.
+bool in_transform() noexcept;
 bool is_taken_apart(c10::ArrayRef<const c10::IValue> arguments);
 
 }  // namespace vedette::adapter
