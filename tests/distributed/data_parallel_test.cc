@@ -157,7 +157,9 @@ TEST(DataParallel, AloneStepsInBackward) {
   const auto by_hand = parsed(run_job(1, [] {
     const auto model = examples::make_model("mlp", {.small = true, .seed = 7, .script = {}});
     torch::manual_seed(100);
-    model->use(&step_in_backward);
+    model->use([](torch::optim::Optimizer& optimizer, const std::function<void()>& backward) {
+      step_in_backward(optimizer, backward);
+    });
     std::vector<std::uint32_t> losses;
     for (std::int64_t step = 0; step < 10; ++step)
       losses.push_back(std::bit_cast<std::uint32_t>(model->train_step(step)));
