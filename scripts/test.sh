@@ -53,7 +53,7 @@ processor_s() {
 # stage WORDS: ends the stage that began at $began.
 stage() { stages+=$(printf '  %6.1f min  %s' "$(awk "BEGIN { print ($SECONDS - $began) / 60 }")" "$*")$'\n'; }
 
-# build PRESET CMAKE-OPTION... -- TARGET...: configures and builds; a failure ends the script with the compiler's output.
+# build PRESET CMAKE-OPTION... -- TARGET...: configures and builds; a failure ends the script with the compiler's words.
 build() {
   local preset=$1 options=() began=$SECONDS before
   before=$(processor_s)
@@ -174,7 +174,9 @@ case $mode in
 esac
 
 [ ! -f build/release-tests.xml ] || /usr/bin/python3 scripts/skipped_tests.py build/release-tests.xml
-if [ $mode = gate ]; then echo "  left to scripts/test.sh --full: clang++, sanitizers, long stress, and the slow tests"; fi
+if [ $mode = gate ]; then
+  echo "  left to scripts/test.sh --full: clang++, sanitizers, long stress, and the slow tests"
+fi
 printf '\nstages (%s, %s processors):\n%s' \
   "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)" "$(nproc)" "$stages"
 printf 'in all %d min; building took %d processor seconds, tests %d min\n' $((SECONDS / 60)) "$building_s" \
