@@ -159,7 +159,10 @@ case $mode in
     mapfile -t programs < <(ninja -C build/release -t targets all |
       sed -n "s/^\(tests_$room\(_[a-z0-9_]*\)\?\): phony$/\1/p")
     [ ${#programs[@]} -gt 0 ] || refuse "tests/$room has no programs: this needs libtorch, or benches, or the command"
+    began=$SECONDS before=$(processor_s)
     cmake --build --preset release --target "${programs[@]}" -- --quiet
+    building_s=$(($(processor_s) - before))
+    stage "building the tests of $room ($building_s processor seconds)"
     check release -j "$(nproc)" -R "^$room/" -LE slow
     ;;
   full)
