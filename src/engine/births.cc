@@ -9,7 +9,7 @@ namespace vedette {
 
 void Engine::count_birth(ChunkRange range) {
   if (books_.in_op()) ++op_.events;
-  if (op_.expected) op_.expected->births -= std::min(op_.expected->births, range.size());
+  if (op_.ahead) op_.ahead->births -= std::min(op_.ahead->births, range.size());
   for (const ChunkIndex c : range) {
     books_.birth(c);
     if (books_.in_op()) pin(c);
@@ -48,7 +48,7 @@ Result<void> Engine::grow_store(std::uint32_t more) {
   return grown;
 }
 
-Result<void> Engine::birth(ChunkRange range) {
+Result<void> Engine::born(ChunkRange range, Bytes) {
   std::unique_lock lock(mutex_);
   while (!has_slots_for(range.size())) {
     lock.unlock();
@@ -119,7 +119,7 @@ Error Engine::no_room() {
   return *failed_writes_.last();
 }
 
-void Engine::death(ChunkRange range) noexcept {
+void Engine::died(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
   let_die(range);
 }

@@ -5,25 +5,25 @@
 
 namespace vedette {
 
-void Engine::catch_up(const Planned& planned) {
-  if (planned.begins_near.empty() && planned.begins_away.empty()) return;
+void Engine::catch_up(const detail::StepStart& start, Ticks step_begins) {
+  if (start.near.empty() && start.away.empty()) return;
   const Ticks now = books_.tick();
-  for (const auto units : {planned.begins_near, planned.begins_away})
-    for (const NextUse& unit : units)
-      for (const ChunkIndex c : unit.range)
-        if (books_[c].live > 0 && planned.base + unit.tick >= now) books_.set_next_use(c, planned.base + unit.tick);
+  for (const auto* const units : {&start.near, &start.away})
+    for (const auto& [chunks, first_use] : *units)
+      for (const ChunkIndex c : chunks)
+        if (books_[c].live > 0 && step_begins + first_use >= now) books_.set_next_use(c, step_begins + first_use);
   queues_.catching_up.clear();
-  for (const NextUse& unit : planned.begins_near) {
-    if (planned.base + unit.tick < now) continue;  // the plan took over in the middle of a step
-    for (const ChunkIndex c : unit.range) {
+  for (const auto& [chunks, first_use] : start.near) {
+    if (step_begins + first_use < now) continue;  // the plan took over in the middle of a step
+    for (const ChunkIndex c : chunks) {
       const ChunkState state = books_[c].state;
       if (books_[c].live > 0 && (state == ChunkState::away || state == ChunkState::evicting))
-        queues_.catching_up.push_back({c, planned.base + unit.tick});
+        queues_.catching_up.push_back({c, step_begins + first_use});
     }
   }
-  for (const NextUse& unit : planned.begins_away) {
-    if (planned.base + unit.tick <= now) break;  // the latest first
-    for (const ChunkIndex c : unit.range)
+  for (const auto& [chunks, first_use] : start.away) {
+    if (step_begins + first_use <= now) break;  // the latest first
+    for (const ChunkIndex c : chunks)
       if (books_.may_leave(c)) let_leave(c);
   }
 }

@@ -9,7 +9,7 @@
 //                               death         shown
 //
 // Every state but resident becomes empty when the last tensor of the chunk dies. `covered` lies beside resident:
-// Engine::observe_operands() parks the frame to see whether the running op touches the chunk. `dropped` follows
+// Engine::observe() parks the frame to see whether the running op touches the chunk. `dropped` follows
 // resident and parked states; it becomes resident by the frame of a scratch chunk in which its bytes were recomputed.
 #pragma once
 #include <cstdint>

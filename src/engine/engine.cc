@@ -71,36 +71,42 @@ void Engine::request(ChunkIndex c) {
   if (chunk.state == ChunkState::away || chunk.state == ChunkState::unbacked) queues_.urgent.push_back(c);
 }
 
-void Engine::begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
-                      const Planned& planned) {
+void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
+  const bool moves = !part.moves.fetches.empty() || !part.moves.departures.empty() || !part.moves.made.empty();
+  if (part.repeats && !moves && part.start == nullptr &&
+      begin_quick_op(part.tick, op, name, part.operands, part.frames_to_come))
+    return;
   std::unique_lock lock(mutex_);
   disturb();
   VEDETTE_ASSERT(!books_.in_op());
   op_.index = op;
   op_.name.assign(name);
   ++figures_.counters.ops;
-  enter_and_await(lock, tick, operands, planned);
+  enter_and_await(lock, part);
 }
 
-void Engine::continue_op(Ticks tick, std::span<const PlannedEviction> evictions, std::span<const ChunkRange> operands,
-                         const Planned& planned, const std::function<void()>& between) {
+// The end of one op and the beginning of another with the same name and number. The section needs its operands and
+// whatever was born in the op and lives. `between` is called without the lock.
+void Engine::continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
+                         const std::function<void()>& between) {
   std::unique_lock lock(mutex_);
   disturb();
   VEDETTE_ASSERT(books_.in_op());
-  leave(evictions);
+  leave(departures);
   if (between) {
     lock.unlock();
     between();
     lock.lock();
   }
-  enter_and_await(lock, tick, operands, planned);
+  enter_and_await(lock, part);
 }
 
-void Engine::end_op(std::span<const PlannedEviction> evictions) noexcept {
+void Engine::end_op(std::span<const OpMoves::Departure> departures) noexcept {
+  if (departures.empty() && end_quick_op()) return;
   const std::lock_guard lock(mutex_);
   disturb();
   if (!books_.in_op()) return;
-  leave(evictions);
+  leave(departures);
   if (can_start() || !requests_.settling.empty()) kick();
   if (is_calm()) quick_.settle();
 }
@@ -118,7 +124,7 @@ void Engine::take_over(const QuickOp::What& op) {
   op_.name = op.name;
   op_.frames_to_come = op.frames_to_come;
   op_.operands_of_whole_op = {};
-  op_.expected.reset();
+  op_.ahead.reset();
   op_.events = 0;
   books_.begin_op(op.tick);
   for (const ChunkRange range : op.operands)
@@ -133,27 +139,28 @@ bool Engine::is_calm() const noexcept {
          requests_.settling.empty() && !maker_.winding_down;
 }
 
-void Engine::take_plan(const Planned& planned) {
-  if (op_.expected && !planned.expected) queues_.fetches.clear();  // some of them were not due yet
-  op_.expected = planned.expected;
+void Engine::take_plan(const Part& part) {
+  if (op_.ahead && part.ahead == nullptr) queues_.fetches.clear();  // some of them were not due yet
+  op_.ahead.reset();
+  op_.step_begins = part.step_begins;
   op_.due = never;
-  if (planned.expected) return take_expected(planned);
-  for (const NextUse& use : planned.next_uses)
-    for (const ChunkIndex c : use.range) books_.set_next_use(c, planned.base + use.tick);
-  for (const PlannedFetch& fetch : planned.fetches)
-    for (const ChunkIndex c : fetch.range) {
+  if (part.ahead != nullptr) return take_expected(*part.ahead, part.step_begins);
+  for (const OpMoves::NextUse& use : part.moves.next_uses)
+    for (const ChunkIndex c : use.chunks) books_.set_next_use(c, part.step_begins + use.after);
+  for (const OpMoves::Fetch& fetch : part.moves.fetches)
+    for (const ChunkIndex c : fetch.chunks) {
       books_.expect_unchanged(c, fetch.unchanged);
       const Ticks use = books_[c].next_use;  // overdue: of a step before, or of another plan
       queues_.fetches.push_back({c, use > books_.tick() ? use : never});
     }
-  catch_up(planned);
+  if (part.start != nullptr) catch_up(*part.start, part.step_begins);
 }
 
-void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
-                             const Planned& planned) {
+void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part) {
   if (!words_.step_runs) tell_paged();
-  books_.begin_op(tick);
-  take_plan(planned);
+  books_.begin_op(part.tick);
+  take_plan(part);
+  const std::span<const ChunkRange> operands = part.operands;
   std::size_t missing = 0;
   for (const ChunkRange range : operands)
     for (const ChunkIndex c : range) {
@@ -161,9 +168,9 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std
       pin(c);
       missing += books_.present(c) ? 0 : 1;
     }
-  if (planned.written) mark_changes(operands, *planned.written);
-  op_.frames_to_come = planned.frames_to_come;
-  op_.operands_of_whole_op = planned.operands_of_whole_op;
+  if (!part.planned) mark_changes(operands, part.written);
+  op_.frames_to_come = part.frames_to_come;
+  op_.operands_of_whole_op = part.operands_of_whole_op;
   op_.events = 0;
   if (!books_.op_fits()) go_paged();
   if (!books_.paged()) make_room_ahead(missing);
@@ -188,7 +195,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std
   add_stall(began, false);
 }
 
-void Engine::leave(std::span<const PlannedEviction> evictions) {
+void Engine::leave(std::span<const OpMoves::Departure> departures) {
   for (const ChunkIndex c : op_.covered)
     if (books_[c].state == ChunkState::covered) {
       make_resident(c);
@@ -199,32 +206,17 @@ void Engine::leave(std::span<const PlannedEviction> evictions) {
   books_.end_op();
   op_.frames_to_come = {};
   op_.operands_of_whole_op = {};
-  for (const PlannedEviction& eviction : evictions) {
-    if (eviction.source.value != 0) {
-      settle(eviction);
+  for (const OpMoves::Departure& departure : departures) {
+    if (departure.source.value != 0) {
+      settle(departure);
       continue;
     }
-    for (const ChunkIndex c : eviction.range) let_leave(c, eviction.target);
+    for (const ChunkIndex c : departure.chunks) let_leave(c, departure.dead ? TierIndex{} : departure.target);
   }
   make_room_ahead(0);
 }
 
-void Engine::let_leave(ChunkIndex c, TierIndex target) {
-  books_.plan_to_leave(c);
-  queues_.evictions.push_back({c, target});
-  hide_ahead(c);
-}
-
-// Chunks that are in fast memory by now stay there.
-void Engine::settle(const PlannedEviction& move) {
-  for (const ChunkIndex c : move.range) {
-    const Books::Chunk& chunk = books_[c];
-    const bool leaves = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
-    if (leaves && chunk.slot) requests_.settling.push_back({*chunk.slot, move.target});
-  }
-}
-
-void Engine::observe_operands(std::span<const ChunkRange> operands) noexcept {
+void Engine::observe(std::span<const ChunkRange> operands) noexcept {
   const std::lock_guard lock(mutex_);
   disturb();
   const bool coverable = watch_ == nullptr && books_.in_op() && !books_.paged();
@@ -368,7 +360,7 @@ void Engine::expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex c) no
 void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
   queues_.forget_plan();
-  op_.expected.reset();
+  op_.ahead.reset();
   make_resident_all();
   books_.forget_next_uses();
 }

@@ -1,6 +1,6 @@
 // The engine owns a slow store and a migrator thread, and moves chunks between frames of fast memory and the store's
 // slots. Its books (books.h) say where every chunk is; chunk_state.h draws the states. It knows chunks, ops and next
-// uses, and nothing of tensors, traces or plans.
+// uses, and nothing of tensors or traces. It is the executor of CPU memory (moves/executor.h).
 //
 // The bytes of a frame in I/O are parked: no thread writes them.
 //
@@ -13,7 +13,7 @@
 // itself, and so does the migrator for a thread that waits. The migrator gives back those that no chunk needed for a
 // while (unused_frames.h).
 //
-// Thread rule: every public function may be called from any thread, begin_op/end_op from one at a time. One mutex
+// Thread rule: as Executor's; every function of its own may be called from any thread. One mutex
 // guards all; memory for frames is made without it, and an op for which there is nothing to do runs without it
 // (quick_op.h). No function unlocks a lock that its caller holds, but two kinds that take it and say so in their names.
 // With `await` it waits for an arrival, as a condition variable does. With `_unlocking` it is the migrator's own turn,
@@ -39,7 +39,7 @@
 #include "engine/frame_watch.h"
 #include "engine/quick_op.h"
 #include "engine/unused_frames.h"
-#include "moves/op_schedule.h"
+#include "moves/executor.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
 #include "tier/link_habits.h"
@@ -67,110 +67,74 @@ struct EngineOptions {
   std::function<void(ChunkIndex chunk)> on_dropped_wanted;
 };
 
-class Engine {
+class Engine final : public detail::Executor {
  public:
+  using Ahead = detail::Ahead;
+  using OpMoves = detail::OpMoves;
+
   explicit Engine(EngineOptions options);
-  ~Engine();  // stops the migrator; frames and addresses stay as they are
+  ~Engine() override;  // stops the migrator; frames and addresses stay as they are
   // Once; the memory's fault sink is fault(). Returns the habits of each slow tier, measured with frames that are not
   // in use yet. `register_frames`: for I/O, where the memory allows it; frames that are registered cannot be converted.
   std::vector<LinkHabits> start(std::unique_ptr<ChunkMemory> memory, bool register_frames = true);
   void fault(const Fault& fault) noexcept;
-  // The program has no more ops here; its tensors live on, and faults bring them. From now on the dead give back their
-  // frames' memory, and no more frames stay than chunks live. More than `most` stay only where chunks cannot leave.
-  // Returns how many may be there at once.
-  std::uint32_t wind_down(std::uint32_t most) noexcept;
+  // The dead give back their frames' memory from now on. More than `most` stay only where chunks cannot leave.
+  std::uint32_t wind_down(std::uint32_t most) noexcept override;
   void run_once() noexcept;  // EngineOptions::by_hand: starts moves, then takes completions
 
+  // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, operands that stay in a
+  // slow tier (in_place), recomputations, another order of ops. The store does a move to a slower tier in the
+  // background. A drop is executed as an eviction: an op that lists a tensor as written may read it too (`w -= m`
+  // announces w as written), so that its bytes must survive.
+  Result<void> accepts(const Plan& plan) const override;
+
   // --- tensors come and go -------------------------------------------------------------------------------------------
-  // One more tensor lives in each chunk; waits for room. Errors: out_of_memory when nothing can be evicted any more, or
-  // the slow tier has no room for as many living chunks.
-  Result<void> birth(ChunkRange range);
-  void death(ChunkRange range) noexcept;
-  // resident until release_hold; waits. Error: it is too much beside the memory held already; nothing is held
-  Result<void> hold(ChunkRange range);
-  void release_hold(ChunkRange range) noexcept;
+  // Errors: out_of_memory when nothing can be evicted any more, or the slow tier has no room for as many living chunks.
+  Result<void> born(ChunkRange chunks, Bytes = {}) override;
+  void died(ChunkRange chunks) noexcept override;
+  Result<void> hold(ChunkRange chunks) override;
+  void release_hold(ChunkRange chunks) noexcept override;
 
   // --- ops -----------------------------------------------------------------------------------------------------------
-  // The operands are resident when this returns, unless the op needs more than the budget; then it runs paged.
-  // `planned` starts with the op: fetches queue in order of need and start when a frame is free beyond those that
-  // births of the running op will take.
-  struct NextUse {
-    ChunkRange range;
-    Ticks tick = never, dead_at = never;
-  };
-  struct PlannedFetch {
-    ChunkRange range;
-    // not written before it leaves again; if that proves true, it leaves without a write
-    bool unchanged = false;
-  };
-  // Of an op without a plan. Chunks that will be used before `until` stay, as far as there is room.
-  struct Expected {
-    bool anew = false;                          // earlier fetches are wrong by now
-    bool makes_room = true;                     // for fetches; else only frames that are free are filled
-    std::uint32_t births = 0, next_births = 0;  // chunks that the op, and the next one, will take
-    Ticks until = 0;
-    Books::Calendar step = {};
-    OpSchedule schedule = {};
-  };
-  struct Planned {
-    std::span<const PlannedFetch> fetches;
-    std::span<const NextUse> next_uses;
-    Ticks base = 0;
-    // As the step begins after one of another plan: what its plan has in fast memory, in order of need, and what not,
-    // the first to leave first. `tick`: of the first use, after `base`.
-    std::span<const NextUse> begins_near = {}, begins_away = {};
-    std::optional<Expected> expected = {};  // nothing of this is planned: an earlier step lets expect it
-    // after the k-th birth or death in the op: frames it will yet take beyond those it holds
-    std::span<const std::uint32_t> frames_to_come;
-    std::span<const ChunkRange> operands_of_whole_op;  // of an op in sections; lives until the op ends
-    // Operands that the op writes, where that is known: one that it only reads may leave for nothing.
-    std::optional<std::span<const ChunkRange>> written = {};
-  };
-  struct PlannedEviction {
-    ChunkRange range;
-    TierIndex source = {};  // not 0: bytes in that slow tier move on to another, without passing fast memory
-    TierIndex target = {};  // 0: where the store has room
-  };
-  void begin_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
-                const Planned& planned);
-  void end_op(std::span<const PlannedEviction> evictions) noexcept;
-  // An op that has run before, for which the plan moves nothing, of whose operands and births the books know already
-  // how much it needs. True: all chunks are resident and stay so; nothing was locked, and end_quick_op() ends it, or
-  // end_op() where that says false. False: it begins by begin_op(). `operands` and `frames_to_come` live until it ends.
+  // The operands are resident when this returns, unless the op needs more than the budget; then it runs paged. Fetches
+  // queue in order of need and start when a frame is free beyond those that births of the running op will take.
+  void begin_op(OpIndex op, std::string_view name, const Part& part) override;
+  void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
+  // The first thing that begin_op() and end_op() try, of an op that has run before and for which the plan moves
+  // nothing. True: all chunks are resident and stay so; nothing was locked. False: nothing was done. `operands` and
+  // `frames_to_come` live until the op ends.
   bool begin_quick_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
                       std::span<const std::uint32_t> frames_to_come) {
     return quick_.begin(tick, op, name, operands, frames_to_come);
   }
   bool end_quick_op() noexcept { return quick_.end(); }
-  // The running op goes on to its next section: the end of one op and the beginning of another with the same name and
-  // number. The section needs `operands` and whatever was born in the op and lives. `between` is called without the
-  // lock when nothing is held: chunks may be dropped there.
-  void continue_op(Ticks tick, std::span<const PlannedEviction> evictions, std::span<const ChunkRange> operands,
-                   const Planned& planned, const std::function<void()>& between = {});
-  std::uint64_t early_touches() const noexcept;  // so far: faults of an op's operands that its section did not name
-  // Shows which operands the running op touches, and when: they are covered (hidden, with their frames) until a thread
-  // touches them. A chunk that cannot be covered counts as touched. The end of the op uncovers them.
-  void observe_operands(std::span<const ChunkRange> operands) noexcept;
-  bool was_touched(ChunkRange operand) const noexcept;  // some chunk of it, since it was covered
-  // false: they fail where a chunk is away or covered
-  bool serves_system_calls() const noexcept { return memory_->reach().system_calls; }
+  void continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
+                   const std::function<void()>& between = {}) override;
+  std::uint64_t early_touches() const noexcept override;  // faults of an op's operands that its section did not name
+  // Operands are covered (hidden, with their frames) until a thread touches them. A chunk that cannot be covered counts
+  // as touched. The end of the op uncovers them.
+  void observe(std::span<const ChunkRange> operands) noexcept override;
+  bool was_touched(ChunkRange operand) const noexcept override;  // some chunk of it, since it was covered
+  // System calls fail where a chunk is away or covered, with some trackers.
+  bool can_observe() const noexcept override { return memory_->reach().system_calls; }
   std::uint32_t slow_tiers() const noexcept { return slow_.store->tiers(); }
-  Program& program() noexcept { return program_; }  // whose clock times stalls, moves and faults
+  Program& program() noexcept override { return program_; }  // whose clock times faults, too
 
   // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
-  // Forgets the bytes of those chunks that may leave now, and returns them: their owner recomputes them. A thread that
-  // needs one before waits, and the owner is told.
-  std::vector<ChunkIndex> drop(ChunkRange range) noexcept;
-  bool is_dropped(ChunkIndex chunk) const noexcept;
-  // `from` is held and has the bytes that `to` had: its frame is shown at `to` from now on, and `from` has none. False:
-  // its pages are pinned for the moment. Nothing, where `to` is not dropped.
-  [[nodiscard]] bool adopt(ChunkIndex from, ChunkIndex to) noexcept;
+  // A thread that needs a dropped chunk before it is recomputed waits, and the owner is told.
+  bool can_drop() const noexcept override { return true; }
+  std::vector<ChunkIndex> drop(ChunkRange range) noexcept override;
+  bool is_dropped(ChunkIndex chunk) const noexcept override;
+  // The frame of `from` is shown at `to` from now on, and `from` has none. False: its pages are pinned for the moment.
+  // Nothing, where `to` is not dropped.
+  [[nodiscard]] bool adopt(ChunkIndex from, ChunkIndex to) noexcept override;
 
   // --- plans ---------------------------------------------------------------------------------------------------------
-  void forget_plan() noexcept;  // drops queued moves; next uses become unknown
-  void begin_step(std::uint64_t step);
-  void end_step();
-  void tell_what_did_not_fit();  // else told as the next step begins, or the next op between steps
+  void forget_plan() noexcept override;  // drops queued moves; next uses become unknown
+  bool looks_ahead() const noexcept override { return true; }
+  void begin_step(std::uint64_t step) override;
+  void end_step() override;
+  void tell_what_did_not_fit() override;  // else told as the next step begins, or the next op between steps
 
   // --- tracking ------------------------------------------------------------------------------------------------------
   // Every frame changes its kind, with no I/O in flight; a thread that touches memory meanwhile waits. At most one
@@ -180,17 +144,18 @@ class Engine {
   void expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex chunk) noexcept;
   // borrowed; nullptr: none. It hears of every chunk that is shown now, as if it came or left
   void set_watch(FrameWatch* watch) noexcept;
+  Engine* pages() noexcept override { return this; }
 
   // --- what was measured ---------------------------------------------------------------------------------------------
-  Nanoseconds stalled_since_last_asked() noexcept;  // of the op thread
-  Counters counters() const noexcept;
-  std::optional<Error> take_error() noexcept;
-  std::uint32_t largest_op_chunks() const noexcept;  // with chunks held
-  std::uint32_t held_chunks() const noexcept;
+  Nanoseconds stalled_since_last_asked() noexcept override;
+  Counters counters() const noexcept override;
+  std::optional<Error> take_error() noexcept override;
+  std::uint32_t largest_op_chunks() const noexcept override;
+  std::uint32_t held_chunks() const noexcept override;
   ChunkState state(ChunkIndex chunk) const noexcept;
   bool idle_backed(ChunkIndex chunk) const noexcept;  // dead, but its frame is still there: being born here is free
-  std::string mechanism() const;
-  void set_observer(Observer* observer) noexcept;
+  std::string mechanism() const override;
+  void set_observer(Observer* observer) noexcept override;
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
@@ -232,14 +197,15 @@ class Engine {
     std::string name;
     std::span<const std::uint32_t> frames_to_come;  // of the bucket, which outlives the op
     std::span<const ChunkRange> operands_of_whole_op;
-    std::optional<Expected> expected;  // until the next op begins
-    Ticks due = never;                 // of an expected op: what is used from then on is fetched later
-    Ticks busy = 0;                    // busy_until(), as it was counted in the op at `counted`
+    std::optional<Ahead> ahead;  // without its moves, until the next op begins
+    Ticks step_begins = 0;
+    Ticks due = never;  // of an op with `ahead`: what is used from then on is fetched later
+    Ticks busy = 0;     // busy_until(), as it was counted in the op at `counted`
     Ticks counted = never;
     std::uint32_t events = 0;         // births and deaths in it
     bool waits = false;               // for operands
     bool too_large = false;           // for the budget: it runs paged
-    std::vector<ChunkIndex> covered;  // chunks that observe_operands() hid
+    std::vector<ChunkIndex> covered;  // chunks that observe() hid
   };
   struct Figures {
     Observer* observer = nullptr;
@@ -285,19 +251,19 @@ class Engine {
   void stray(ChunkIndex chunk, const Fault& fault) noexcept;
   void count_fault(const Fault& fault);
   // an op or a section
-  void enter_and_await(std::unique_lock<std::mutex>& lock, Ticks tick, std::span<const ChunkRange> operands,
-                       const Planned& planned);
-  void leave(std::span<const PlannedEviction> evictions);
+  void enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part);
+  void leave(std::span<const OpMoves::Departure> departures);
   void disturb();    // before anything is hidden: an op that runs quickly is one that the books know
   void hand_over();  // the same, where nothing is hidden
   void take_over(const QuickOp::What& op);
   bool is_calm() const noexcept;                            // nothing is away, moves or waits
   void let_leave(ChunkIndex chunk, TierIndex target = {});  // queues its eviction. Target 0: where the store has room
-  void settle(const PlannedEviction& move);
-  void take_plan(const Planned& planned);
-  void catch_up(const Planned& planned);  // catching_up.cc
+  void settle(const OpMoves::Departure& move);
+  void take_plan(const Part& part);
+  void catch_up(const detail::StepStart& start, Ticks step_begins);  // catching_up.cc
   Coming take_next_fetch();
-  void take_expected(const Planned& planned);  // expected.cc
+  void take_expected(const Ahead& ahead, Ticks step_begins);  // expected.cc
+  Books::Calendar expected_calendar() const noexcept;         // with op_.ahead
   void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
   void sort_fetches();
   Ticks due() const;

@@ -22,13 +22,16 @@ ChunkMoves moves_of(Bytes chunk, const LinkSpeed& speed) {
 
 }  // namespace
 
-void Engine::take_expected(const Planned& planned) {
-  if (planned.expected->anew) queues_.fetches.clear();
-  for (const NextUse& use : planned.next_uses)
-    for (const ChunkIndex c : use.range)
-      books_.expect_use(c, planned.base + use.tick, use.dead_at == never ? never : planned.base + use.dead_at);
-  for (const PlannedFetch& fetch : planned.fetches)
-    for (const ChunkIndex c : fetch.range) {
+void Engine::take_expected(const Ahead& ahead, Ticks step_begins) {
+  op_.ahead = ahead;
+  op_.ahead->fetches = {};  // live as long as this call
+  op_.ahead->next_uses = {};
+  if (ahead.anew) queues_.fetches.clear();
+  for (const OpMoves::NextUse& use : ahead.next_uses)
+    for (const ChunkIndex c : use.chunks)
+      books_.expect_use(c, step_begins + use.after, use.dead_at ? step_begins + *use.dead_at : never);
+  for (const OpMoves::Fetch& fetch : ahead.fetches)
+    for (const ChunkIndex c : fetch.chunks) {
       const ChunkState state = books_[c].state;
       books_.plan_to_stay(c);
       if (state == ChunkState::hidden) make_resident(c);
@@ -36,6 +39,10 @@ void Engine::take_expected(const Planned& planned) {
       books_.expect_unchanged(c, fetch.unchanged);
       queues_.fetches.push_back({c});
     }
+}
+
+Books::Calendar Engine::expected_calendar() const noexcept {
+  return {.ends = op_.step_begins + op_.ahead->ends, .next_begins = op_.step_begins + detail::ticks_of_a_step};
 }
 
 // A chunk that comes to be read alone is not written when it leaves.
@@ -65,7 +72,7 @@ void Engine::sort_fetches() {
 // fetch is. Everything, where the times of ops are not known.
 Ticks Engine::due() const {
   constexpr double early = 2;
-  const OpSchedule& schedule = op_.expected->schedule;
+  const OpSchedule& schedule = op_.ahead->schedule;
   if (!schedule.is_known()) return never;
   const double one = early * moves_of(chunk_bytes_, slow_.habits.back().speed).in_and_out;
   double moving = 0;
@@ -85,9 +92,9 @@ Ticks Engine::busy_until() {
   constexpr Ticks chunks_an_op = 512;
   const Ticks stays = books_.used().size() / chunks_an_op, now = books_.tick();
   const bool is_fresh = op_.counted <= now && now - op_.counted <= stays;
-  if (is_fresh && !op_.expected->anew) return op_.busy;
+  if (is_fresh && !op_.ahead->anew) return op_.busy;
   op_.counted = now;
-  const OpSchedule& schedule = op_.expected->schedule;
+  const OpSchedule& schedule = op_.ahead->schedule;
   const double one = moves_of(chunk_bytes_, slow_.habits.back().speed).in;
   double moving = 0;
   op_.busy = 0;
@@ -110,26 +117,27 @@ std::size_t Engine::fetches_due() const {
 bool Engine::has_fetches_due() const noexcept {
   if (!queues_.catching_up.empty()) return true;
   if (queues_.fetches.empty()) return false;
-  return !op_.expected || op_.due == never || books_[queues_.fetches.front().chunk].next_use < op_.due;
+  return !op_.ahead || op_.due == never || books_[queues_.fetches.front().chunk].next_use < op_.due;
 }
 
 // Between two ops, so that nothing is hidden beside a thread that computes. As an op begins, for what is fetched beside
 // it; as it ends, also for what will be born in the next one.
 void Engine::make_room_ahead(std::size_t missing) {
   constexpr std::size_t most_fetches = 16;  // chunks: more do not start before the next op ends
-  if (!op_.expected || watch_ != nullptr) return;
+  if (!op_.ahead || watch_ != nullptr) return;
   sort_fetches();
   op_.due = due();
-  const std::size_t births = op_.expected->births + (books_.in_op() ? 0 : op_.expected->next_births),
-                    fetches = op_.expected->makes_room ? std::min(fetches_due(), most_fetches) : 0,
+  const std::size_t births = op_.ahead->births + (books_.in_op() ? 0 : op_.ahead->next_births),
+                    fetches = op_.ahead->makes_room ? std::min(fetches_due(), most_fetches) : 0,
                     wanted = missing + births + fetches;
   const std::size_t coming = books_.available() + books_.evicting() + queues_.evictions.size();
   if (wanted <= coming) return;
   const std::size_t lacking = wanted - coming, for_fetches = std::min(lacking, fetches);
+  const Books::Calendar step = expected_calendar();
   const auto leave = [&](Ticks unused_until, std::size_t most) {
-    for (const ChunkIndex c : books_.victims_unused_until(unused_until, op_.expected->step, most)) let_leave(c);
+    for (const ChunkIndex c : books_.victims_unused_until(unused_until, step, most)) let_leave(c);
   };
-  const Ticks until = op_.expected->until, busy = for_fetches > 0 ? busy_until() : 0;
+  const Ticks until = op_.step_begins + op_.ahead->until, busy = for_fetches > 0 ? busy_until() : 0;
   if (busy <= until) return leave(until, lacking);
   if (lacking > for_fetches) leave(until, lacking - for_fetches);
   leave(busy, for_fetches);

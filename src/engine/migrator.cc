@@ -115,7 +115,7 @@ void Engine::pump() {
 std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent.size(); }
 
 std::uint32_t Engine::promised() const noexcept {
-  if (op_.expected) return op_.expected->births + op_.expected->next_births;
+  if (op_.ahead) return op_.ahead->births + op_.ahead->next_births;
   if (!books_.in_op() || books_.paged() || op_.events >= op_.frames_to_come.size()) return 0;
   return op_.frames_to_come[op_.events];
 }
@@ -175,6 +175,22 @@ bool Engine::writes_wait() const noexcept {
          books_.available() > promised() + room_for_reads;
 }
 
+void Engine::let_leave(ChunkIndex c, TierIndex target) {
+  books_.plan_to_leave(c);
+  queues_.evictions.push_back({c, target});
+  hide_ahead(c);
+}
+
+// Chunks that are in fast memory by now stay there.
+void Engine::settle(const OpMoves::Departure& move) {
+  const TierIndex target = move.dead ? TierIndex{} : move.target;
+  for (const ChunkIndex c : move.chunks) {
+    const Books::Chunk& chunk = books_[c];
+    const bool leaves = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
+    if (leaves && chunk.slot) requests_.settling.push_back({*chunk.slot, target});
+  }
+}
+
 // Goes once through the whole queue: chunks that have to wait keep their places in it.
 void Engine::start_planned_evictions() {
   std::uint32_t most = planned_start(StoreRequest::Direction::write);
@@ -225,8 +241,8 @@ void Engine::make_room() {
   while (waiting_need() > books_.available() + books_.evicting() && books_.in_flight() < slow_.store->depth()) {
     const std::size_t most = std::min<std::size_t>(waiting_need() - books_.available() - books_.evicting(),
                                                    slow_.store->depth() - books_.in_flight());
-    const bool expects = op_.expected && !books_.paged();
-    const std::vector<ChunkIndex> leaving = expects ? books_.victims(most, op_.expected->step) : books_.victims(most);
+    const bool expects = op_.ahead && !books_.paged();
+    const std::vector<ChunkIndex> leaving = expects ? books_.victims(most, expected_calendar()) : books_.victims(most);
     for (const ChunkIndex c : leaving) start_eviction(c, MoveCause::room);
     if (!leaving.empty()) continue;
     if (books_.evicting() != 0 || books_.in_flight() != 0 || books_.available() != 0 || books_.birth_goes_on()) break;
@@ -260,7 +276,7 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   if (!books_.may_leave(c)) return false;
   const FrameIndex f = chunk.frame;
   const Nanoseconds now = program_.now();
-  const bool expected_soon = op_.expected && chunk.next_use < op_.expected->until;
+  const bool expected_soon = op_.ahead && chunk.next_use < op_.step_begins + op_.ahead->until;
   if (cause == MoveCause::room && expected_soon) queues_.fetches.push_back({c});  // it has been told before
   if (chunk.state == ChunkState::arrived) {  // no thread could write there: its slot has the bytes
     books_.evicted(c);

@@ -3,7 +3,7 @@
 //
 // An executor counts in chunks of the session's arena, which are positions, not addresses. There are two:
 //
-//  - The CPU's (chunk_executor.h). A chunk's position is its address for life, and the frame under it changes. Ops run
+//  - The CPU's (engine/engine.h). A chunk's position is its address for life, and the frame under it changes. Ops run
 //    when they are announced, and page faults serve unannounced accesses.
 //  - A GPU's (gpu_executor.h). A position is a tensor's name: its address is a place in range(), which changes. An op
 //    is announced when its work is queued. Its stream waits for its operands, and later work waits for an event behind
@@ -50,14 +50,14 @@ constexpr std::uint32_t most_ops_of_a_step = 900'000;
 struct OpMoves {
   struct Fetch {
     ChunkRange chunks;
-    TierIndex source;
+    TierIndex source = {};
     bool unchanged = false;  // nothing writes there before it leaves again, so that it may leave without a transfer
     std::optional<std::uint64_t> place = {};  // the offset that arrange() found; for executors with range()
   };
   struct Departure {
     ChunkRange chunks;
-    TierIndex source;         // a slow tier: the bytes move on without passing fast memory
-    TierIndex target;         // 0: the slow tier that has room
+    TierIndex source = {};    // a slow tier: the bytes move on without passing fast memory
+    TierIndex target = {};    // 0: the slow tier that has room
     bool dead = false;        // a drop: by the plan no op reads these bytes before they are written again
     bool recomputed = false;  // a drop: by the plan they are recomputed before an op reads them
   };
@@ -71,10 +71,10 @@ struct OpMoves {
     ChunkRange chunks;
     std::optional<std::uint64_t> place = {};  // as Fetch::place
   };
-  std::span<const Fetch> fetches;
-  std::span<const Departure> departures;  // when the op has ended
-  std::span<const NextUse> next_uses;     // of the op's operands, after it
-  std::span<const Made> made;             // recomputed before the op
+  std::span<const Fetch> fetches = {};
+  std::span<const Departure> departures = {};  // when the op has ended
+  std::span<const NextUse> next_uses = {};     // of the op's operands, after it
+  std::span<const Made> made = {};             // recomputed before the op
 };
 
 // Where a plan expects the tensors that live as its step begins.
@@ -89,15 +89,15 @@ struct StepStart {
 
 // The next ops of a step without a plan, as an earlier step lets expect them.
 struct Ahead {
-  std::span<const OpMoves::Fetch> fetches;      // in order of need; chunks in fast memory stay there
-  std::span<const OpMoves::NextUse> next_uses;  // as expected by now
-  bool anew = false;                            // of another position: what was to be fetched is wrong by now
-  bool makes_room = true;                       // for fetches; else only frames that are free are filled
-  std::uint32_t births = 0, next_births = 0;    // chunks that the op, and the next one, will take
+  std::span<const OpMoves::Fetch> fetches = {};      // in order of need; chunks in fast memory stay there
+  std::span<const OpMoves::NextUse> next_uses = {};  // as expected by now
+  bool anew = false;                                 // of another position: what was to be fetched is wrong by now
+  bool makes_room = true;                            // for fetches; else only frames that are free are filled
+  std::uint32_t births = 0, next_births = 0;         // chunks that the op, and the next one, will take
   // ticks from the step's first op
   std::uint32_t until = 0;  // tensors that are used before then stay
   std::uint32_t ends = 0;   // the step
-  OpSchedule schedule;
+  OpSchedule schedule = {};
 };
 
 // Where the tensors of a planned step lie in an executor's range(), besides those of fetches.
@@ -165,14 +165,14 @@ class Executor {
   // --- ops -----------------------------------------------------------------------------------------------------------
   struct Part {  // an op or a section of it, as it begins
     Ticks tick = 0;
-    std::span<const ChunkRange> operands;   // in fast memory from its begin to its end
-    OpMoves moves;                          // of the plan that runs; the spans live until the step ends
-    const PlannedPlaces* places = nullptr;  // with a plan and a range()
-    Ticks step_begins = 0;                  // the tick that OpMoves::NextUse counts from
+    std::span<const ChunkRange> operands = {};  // in fast memory from its begin to its end
+    OpMoves moves = {};                         // of the plan that runs; the spans live until the step ends
+    const PlannedPlaces* places = nullptr;      // with a plan and a range()
+    Ticks step_begins = 0;                      // the tick that OpMoves::NextUse counts from
     // frames_to_come[k]: frames that the part will yet take after its k-th allocation or release; lives until it ends
-    std::span<const std::uint32_t> frames_to_come;
-    std::span<const ChunkRange> operands_of_whole_op;  // of a section; lives until the op ends
-    const Ahead* ahead = nullptr;                      // without a plan
+    std::span<const std::uint32_t> frames_to_come = {};
+    std::span<const ChunkRange> operands_of_whole_op = {};  // of a section; lives until the op ends
+    const Ahead* ahead = nullptr;                           // without a plan
     // The first part of a step by a plan that did not run whole in the step before: memory is as another plan left it.
     const StepStart* start = nullptr;
     Bytes result = {};  // the op's largest, where the program knows it

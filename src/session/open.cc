@@ -7,9 +7,9 @@
 
 #include "base/readable.h"
 #include "base/uncancelled.h"
+#include "engine/engine.h"
 #include "os/folder_turn.h"
 #include "os/probe.h"
-#include "session/chunk_executor.h"
 #include "session/core.h"
 #include "session/forks.h"
 #include "session/open_gpu.h"
@@ -158,8 +158,7 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
     habits = engine->start(std::move(*memory), !frames_change);
     if (turn) habits.back().speed = habits.back().speed.part(o.ranks);
   }
-  opened.executor =
-      std::make_unique<detail::ChunkExecutor>(std::move(engine), static_cast<std::uint32_t>(stack.slow.size()));
+  opened.executor = std::move(engine);
   opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, habits);
   opened.machine.interference_percent = o.interference_percent;
   opened.machine.fault_time = o.fault_time.value_or(default_fault_time);

@@ -188,7 +188,7 @@ class RandomProgram {
 
   void give_birth(ChunkRange range) {
     const Nanoseconds began = program_.now();
-    const bool born = engine_->birth(range).ok();
+    const bool born = engine_->born(range).ok();
     longest_call_ = std::max(longest_call_, program_.now() - began);
     if (!born) return;
     for (const ChunkIndex c : range)
@@ -196,7 +196,7 @@ class RandomProgram {
   }
   void let_die(ChunkIndex c) {
     if (live_[c] == 0) return;
-    engine_->death(ChunkRange::one(c));
+    engine_->died(ChunkRange::one(c));
     --live_[c];
   }
   void hold(ChunkRange range) {
@@ -216,36 +216,41 @@ class RandomProgram {
   }
   void op() {
     std::vector<ChunkRange> operands, evictions;
-    std::vector<Engine::PlannedFetch> fetches;
-    std::vector<Engine::NextUse> uses;
+    std::vector<detail::OpMoves::Fetch> fetches;
+    std::vector<detail::OpMoves::NextUse> uses;
+    const auto now = static_cast<std::uint32_t>(tick_);
     for (std::uint32_t n = below(below(10) == 0 ? 12 : 3); n > 0; --n) operands.push_back(some());
     for (std::uint32_t n = below(3); n > 0; --n) evictions.push_back(some());
-    for (std::uint32_t n = below(3); n > 0; --n) fetches.push_back({.range = some(), .unchanged = false});
-    for (std::uint32_t n = below(4); n > 0; --n) uses.push_back({.range = some(), .tick = tick_ + below(40)});
-    std::vector<Engine::NextUse> begins_near, begins_away;
+    for (std::uint32_t n = below(3); n > 0; --n) fetches.push_back({.chunks = some()});
+    for (std::uint32_t n = below(4); n > 0; --n) uses.push_back({.chunks = some(), .after = now + below(40)});
+    detail::StepStart start;
     for (std::uint32_t n = below(6) == 0 ? below(8) : 0; n > 0; --n)
-      (below(2) == 0 ? begins_near : begins_away).push_back({.range = some(), .tick = tick_ + below(40)});
-    std::optional<Engine::Expected> expected;
+      (below(2) == 0 ? start.near : start.away).push_back({.chunks = some(), .first_use = now + below(40)});
+    std::optional<detail::Ahead> ahead;
     if (below(3) == 0)
-      expected = Engine::Expected{.births = below(4), .until = tick_ + below(20), .schedule = some_schedule()};
+      ahead = {.fetches = fetches,
+               .next_uses = uses,
+               .births = below(4),
+               .until = now + below(20),
+               .schedule = some_schedule()};
     const Nanoseconds began = program_.now();
-    engine_->begin_op(++tick_, {0}, "op", operands,
-                      {.fetches = fetches,
-                       .next_uses = uses,
-                       .base = 0,
-                       .begins_near = begins_near,
-                       .begins_away = begins_away,
-                       .expected = expected});
+    engine_->begin_op({0}, "op",
+                      {.tick = ++tick_,
+                       .operands = operands,
+                       .moves = {.fetches = fetches, .next_uses = uses},
+                       .ahead = ahead ? &*ahead : nullptr,
+                       .start = &start,
+                       .planned = true});
     longest_call_ = std::max(longest_call_, program_.now() - began);
-    if (below(3) == 0) engine_->observe_operands(operands);
+    if (below(3) == 0) engine_->observe(operands);
     for (const ChunkRange range : operands)
       for (const ChunkIndex c : range)
         if (below(2) == 0) touch(c);
     for (std::uint32_t n = below(3); n > 0; --n) give_birth(some());
     for (std::uint32_t n = below(3); n > 0; --n) let_die({below(chunks)});
     check();
-    std::vector<Engine::PlannedEviction> leaving;
-    for (const ChunkRange range : evictions) leaving.push_back({.range = range});
+    std::vector<detail::OpMoves::Departure> leaving;
+    for (const ChunkRange range : evictions) leaving.push_back({.chunks = range});
     engine_->end_op(leaving);
     if (below(2) != 0) return;
     for (int i = 0; i < 2; ++i) engine_->run_once();
@@ -376,7 +381,7 @@ TEST(EngineByHand, TheStoreFollowsWhatLives) {
   ArrayMemory& memory = *memory_made;
   engine.start(std::move(memory_made));
   const auto birth = [&](std::uint32_t c) {
-    ASSERT_TRUE(engine.birth(ChunkRange::one({c})));
+    ASSERT_TRUE(engine.born(ChunkRange::one({c})));
     *memory.word({c}) = c;
   };
   const auto idle = [&] {
@@ -384,13 +389,13 @@ TEST(EngineByHand, TheStoreFollowsWhatLives) {
   };
   for (std::uint32_t c = 0; c < all; ++c) {
     birth(c);
-    if (c >= 40) engine.death(ChunkRange::one({c - 40}));
+    if (c >= 40) engine.died(ChunkRange::one({c - 40}));
   }
   EXPECT_LE(store.size(), 64u);
   for (std::uint32_t c = 0; c < 400; ++c) birth(c);
   EXPECT_GE(store.size(), 440u);
-  for (std::uint32_t c = 4; c < 400; ++c) engine.death(ChunkRange::one({c}));
-  for (std::uint32_t c = all - 40; c < all; ++c) engine.death(ChunkRange::one({c}));
+  for (std::uint32_t c = 4; c < 400; ++c) engine.died(ChunkRange::one({c}));
+  for (std::uint32_t c = all - 40; c < all; ++c) engine.died(ChunkRange::one({c}));
   idle();
   EXPECT_LE(store.size(), 128u);
   for (std::uint32_t c = 4; c < 400; ++c) birth(c);

@@ -7,19 +7,14 @@ namespace vedette::catching_up_test {
 namespace {
 
 using namespace testing;
-using Uses = std::vector<Engine::NextUse>;
+using detail::StepStart;
+using Uses = std::vector<StepStart::Unit>;
 
 // The first op by a plan, at `tick`, of a step that begins at `base`: the plan has `near` in fast memory by then, and
 // not `away`.
 void begin_plan(Rig& rig, Ticks base, Ticks tick, const Uses& near, const Uses& away) {
-  rig.engine().begin_op(tick, {0}, "op", {},
-                        {.fetches = {},
-                         .next_uses = {},
-                         .base = base,
-                         .begins_near = near,
-                         .begins_away = away,
-                         .frames_to_come = {},
-                         .operands_of_whole_op = {}});
+  const StepStart start{.near = near, .away = away};
+  rig.engine().begin_op({0}, "op", {.tick = tick, .step_begins = base, .start = &start, .planned = true});
   rig.engine().end_op({});
 }
 
@@ -66,8 +61,8 @@ TEST(CatchingUp, EndsForAChunkWithTheOpItComesTooLateFor) {
   rig.fill_without_chunk_0();
   begin_plan(rig, 1'000, 1'000, {{at(0), 3}}, {});  // no room, so it waits
   const ChunkRange operand = at(0);
-  const Engine::PlannedEviction leaves{.range = operand};
-  rig.engine().begin_op(1'003, {3}, "op", {&operand, 1}, {.fetches = {}, .next_uses = {}, .base = 1'000});
+  const detail::OpMoves::Departure leaves{.chunks = operand};
+  rig.engine().begin_op({3}, "op", {.tick = 1'003, .operands = {&operand, 1}, .step_begins = 1'000, .planned = true});
   rig.engine().end_op({&leaves, 1});
   rig.stays_away(0);
 }
@@ -77,7 +72,7 @@ TEST(CatchingUp, EndsWithThePlan) {
   rig.fill_without_chunk_0();
   begin_plan(rig, 1'000, 1'000, {{at(0), 3}}, {});  // no room, so it waits
   rig.engine().forget_plan();
-  rig.engine().death(at(1));
+  rig.engine().died(at(1));
   rig.engine().quiesce();
   EXPECT_FALSE(rig.here(0));
 }

@@ -23,12 +23,12 @@ class Owner {
     });
   }
   void make(std::uint32_t c) {
-    rig_.engine().birth(at(scratch_)).value();
+    rig_.engine().born(at(scratch_)).value();
     rig_.engine().hold(at(scratch_)).value();
     rig_.fill(scratch_, c);
     while (!rig_.engine().adopt({scratch_}, {c})) std::this_thread::sleep_for(1ms);
     rig_.engine().release_hold(at(scratch_));
-    rig_.engine().death(at(scratch_));
+    rig_.engine().died(at(scratch_));
     ++made;
   }
   std::atomic<int> made = 0;
@@ -72,7 +72,7 @@ TEST(Drops, AFaultAnOpAHoldAndABirthWaitUntilItsOwnerHasMadeItAgain) {
   rig.engine().hold(at(2)).value();
   EXPECT_TRUE(rig.holds(2, 2));
   rig.engine().release_hold(at(2));
-  rig.engine().birth(at(3)).value();
+  rig.engine().born(at(3)).value();
   EXPECT_TRUE(rig.holds(3, 3));
   EXPECT_TRUE(eventually([&] { return owner.made == 4; }));
 }
@@ -81,7 +81,7 @@ TEST(Drops, ADroppedChunkMayDieAndBeBornAgain) {
   Rig rig;
   rig.born(0, 0);
   rig.engine().drop(at(0));
-  rig.engine().death(at(0));
+  rig.engine().died(at(0));
   EXPECT_EQ(rig.engine().state({0}), ChunkState::empty);
   rig.born(0, 7);
   EXPECT_TRUE(rig.holds(0, 7));

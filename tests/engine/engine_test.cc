@@ -22,7 +22,7 @@ TEST(Engine, WritesNothingForWhatLeavesAsItCame) {
   rig.born(0, 7);
   rig.evict({at(0)});
   for (std::uint64_t round = 1; round <= 3; ++round) {
-    rig.op({}, {.fetches = {{at(0), true}}, .evictions = {}, .next_uses = {}});
+    rig.op({}, {.fetches = {{.chunks = at(0), .unchanged = true}}, .evictions = {}, .next_uses = {}});
     rig.op({at(0)}, {}, [&] { EXPECT_TRUE(rig.holds(0, 7)); });
     rig.evict({at(0)});
     EXPECT_EQ(rig.engine().counters().bytes_out, chunk_bytes.value) << "written once, before the first round";
@@ -34,7 +34,7 @@ TEST(Engine, WritesWhatWasChangedThoughThePlanSaidItWouldNotBe) {
   Rig rig;
   rig.born(0, 7);
   rig.evict({at(0)});
-  rig.op({}, {.fetches = {{at(0), true}}, .evictions = {}, .next_uses = {}});
+  rig.op({}, {.fetches = {{.chunks = at(0), .unchanged = true}}, .evictions = {}, .next_uses = {}});
   rig.op({at(0)}, {}, [&] { rig.words(0)[words_per_chunk - 1] ^= 1; });
   rig.evict({at(0)});
   EXPECT_EQ(rig.engine().counters().bytes_out, 2 * chunk_bytes.value);
@@ -47,11 +47,11 @@ TEST(Engine, WritesWhatWasChangedThoughThePlanSaidItWouldNotBe) {
 
 TEST(Engine, KeepsTheFrameOfADeadChunkUntilSomebodyIsBorn) {
   Rig rig;
-  rig.engine().birth(at(0, 4)).value();
+  rig.engine().born(at(0, 4)).value();
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_EQ(rig.engine().state({c}), ChunkState::resident);
-  rig.engine().death(at(1));
+  rig.engine().died(at(1));
   EXPECT_TRUE(rig.engine().idle_backed({1}));
-  rig.engine().birth(at(9)).value();
+  rig.engine().born(at(9)).value();
   EXPECT_EQ(rig.engine().state({9}), ChunkState::resident);
   EXPECT_EQ(rig.engine().state({1}), ChunkState::empty);
   EXPECT_EQ(rig.engine().counters().bytes_out, 0u);
@@ -60,11 +60,11 @@ TEST(Engine, KeepsTheFrameOfADeadChunkUntilSomebodyIsBorn) {
 TEST(Engine, SharesAChunkUntilItsLastTensorDies) {
   Rig rig;
   rig.born(0, 7);
-  rig.engine().birth(at(0)).value();
-  rig.engine().death(at(0));
+  rig.engine().born(at(0)).value();
+  rig.engine().died(at(0));
   EXPECT_FALSE(rig.engine().idle_backed({0}));
   EXPECT_TRUE(rig.holds(0, 7));
-  rig.engine().death(at(0));
+  rig.engine().died(at(0));
   EXPECT_TRUE(rig.engine().idle_backed({0}));
 }
 
@@ -103,7 +103,7 @@ TEST(Engine, ShowsWhatHasArrivedToWhoeverTouchesItOrHoldsItOrIsBornBesideIt) {
   rig.engine().hold(at(1)).value();
   EXPECT_EQ(rig.engine().state({1}), ChunkState::resident);
   rig.engine().release_hold(at(1));
-  rig.engine().birth(at(2)).value();
+  rig.engine().born(at(2)).value();
   EXPECT_EQ(rig.engine().state({2}), ChunkState::resident);
   for (std::uint32_t c = 0; c < 3; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
   EXPECT_EQ(rig.engine().counters().faults, 1u);
@@ -152,7 +152,7 @@ TEST(Engine, HidesWhatLeavesWhenItsOpEndsAndShowsItToWhoComesBefore) {
   for (std::uint32_t c = 1; c < 4; ++c) EXPECT_EQ(rig.engine().state({c}), ChunkState::hidden);
   EXPECT_TRUE(rig.holds(1, 6));
   rig.op({at(2)}, {}, [&] { EXPECT_TRUE(rig.holds(2, 7)); });
-  rig.engine().death(at(3));
+  rig.engine().died(at(3));
   rig.born(3, 20);
   rig.store().open_gate(Direction::read);
   rig.engine().quiesce();
@@ -166,7 +166,7 @@ TEST(Engine, LetsABirthWaitUntilAWriteHasMadeRoom) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.store().close_gate(Direction::write);
-  auto birth = std::async(std::launch::async, [&] { return rig.engine().birth(at(8)).ok(); });
+  auto birth = std::async(std::launch::async, [&] { return rig.engine().born(at(8)).ok(); });
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() > 0; }));
   EXPECT_EQ(birth.wait_for(30ms), std::future_status::timeout);
   EXPECT_EQ(rig.engine().state({8}), ChunkState::unbacked);
@@ -182,10 +182,10 @@ TEST(Engine, LetsADeathMakeTheRoomThatABirthWaitsFor) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.store().close_gate(Direction::write);
-  auto birth = std::async(std::launch::async, [&] { return rig.engine().birth(at(8)).ok(); });
+  auto birth = std::async(std::launch::async, [&] { return rig.engine().born(at(8)).ok(); });
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() > 0; }));
   // at once: after the victim's death alone the next victim's write would begin, and wait as well
-  rig.engine().death(at(0, 4));
+  rig.engine().died(at(0, 4));
   EXPECT_TRUE(birth.get());  // with the write still waiting
   rig.store().open_gate(Direction::write);
 }
@@ -201,7 +201,7 @@ TEST(Engine, ABirthLargerThanWhatIsNotHeldEnds) {
     for (std::uint32_t c = 18; c < 22; ++c) rig.born(c, c);  // it leaves
     EXPECT_FALSE(rig.here(lives));
   }
-  auto born = std::async(std::launch::async, [&] { return rig.engine().birth(at(10, 8)); });
+  auto born = std::async(std::launch::async, [&] { return rig.engine().born(at(10, 8)); });
   EXPECT_EQ(born.wait_for(10s), std::future_status::ready);
   rig.engine().release_hold(at(0, 4));  // where it spins it ends now
   EXPECT_TRUE(born.get());
@@ -215,9 +215,9 @@ TEST(Engine, ForgetsAChunkThatDiesWhileItIsWritten) {
   rig.op({}, {.fetches = {}, .evictions = {at(0, 2)}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() == 2; }));
   EXPECT_EQ(rig.engine().state({0}), ChunkState::evicting);
-  rig.engine().death(at(0, 2));
+  rig.engine().died(at(0, 2));
   EXPECT_EQ(rig.engine().state({0}), ChunkState::empty);
-  rig.engine().death(at(2));
+  rig.engine().died(at(2));
   rig.born(0, 100);  // again, in another frame, while the old bytes are on their way out
   rig.store().open_gate(Direction::write);
   rig.engine().quiesce();
@@ -236,13 +236,13 @@ TEST(Engine, ForgetsAChunkThatDiesWhileItIsRead) {
   rig.op({}, {.fetches = {{at(0, 2)}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.store().waiting() == 2; }));
   EXPECT_EQ(rig.engine().state({0}), ChunkState::fetching);
-  rig.engine().death(at(0));
+  rig.engine().died(at(0));
   rig.born(0, 100);
   rig.store().open_gate(Direction::read);
   rig.engine().quiesce();
   EXPECT_TRUE(rig.holds(0, 100));
   EXPECT_TRUE(rig.holds(1, 1));
-  rig.engine().birth(at(4, 2)).value();  // all four frames are accounted for
+  rig.engine().born(at(4, 2)).value();  // all four frames are accounted for
   EXPECT_EQ(rig.engine().counters().resident_bytes, 4 * chunk_bytes.value);
 }
 
@@ -320,7 +320,7 @@ TEST(Engine, LetsWhatLeavesForNothingGoWhileWritesWait) {
   Rig rig(12);
   for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c + 5);
   rig.evict({at(0, 2)});
-  rig.op({}, {.fetches = {{at(1), true}}, .evictions = {}, .next_uses = {}});
+  rig.op({}, {.fetches = {{.chunks = at(1), .unchanged = true}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.here(1); }));
   rig.op({at(1)}, {});  // has been used: only its hash says that it did not change
   EXPECT_EQ(rig.engine().state({1}), ChunkState::resident);
@@ -344,7 +344,7 @@ TEST(Engine, KeepsAChunkThatIsNeededBeforeItsWriteBegan) {
     rig.op({}, {.fetches = {{at(0)}}, .evictions = {at(1), at(2)}, .next_uses = {}});
     ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::fetching; }));
     rig.op(by_plan ? std::vector<ChunkRange>{} : std::vector<ChunkRange>{at(1)},
-           {.fetches = by_plan ? std::vector<Engine::PlannedFetch>{{at(1)}} : std::vector<Engine::PlannedFetch>{},
+           {.fetches = by_plan ? std::vector<detail::OpMoves::Fetch>{{at(1)}} : std::vector<detail::OpMoves::Fetch>{},
             .evictions = {},
             .next_uses = {}});
     rig.store().open_gate(Direction::read);
@@ -389,7 +389,7 @@ TEST(Engine, GivesAnAllocationInsideAFullOpItsRoomByPaging) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.op({at(0, 4)}, {}, [&] {
-    rig.engine().birth(at(8, 3)).value();
+    rig.engine().born(at(8, 3)).value();
     for (std::uint32_t c = 8; c < 11; ++c) rig.fill(c, c);
     for (std::uint32_t c : {0u, 1u, 2u, 3u, 8u, 9u, 10u}) EXPECT_TRUE(rig.holds(c, c)) << c;
   });
@@ -403,7 +403,7 @@ TEST(Engine, ConvertsTheFrameOfWhatHasArrived) {
   Rig rig;
   rig.born(0, 7);
   rig.evict({at(0)});
-  rig.op({}, {.fetches = {{at(0), true}}, .evictions = {}, .next_uses = {}});
+  rig.op({}, {.fetches = {{.chunks = at(0), .unchanged = true}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::arrived; }));
   for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast}) {
     if (const auto converted = rig.engine().convert(kind); !converted) GTEST_SKIP() << converted.error().message;
@@ -431,12 +431,12 @@ TEST(Engine, ConvertsTheFrameOfWhatIsHidden) {
                                  .chunk_bytes = chunk_bytes,
                                  .on_fault = [&engine](const Fault& fault) { engine.fault(fault); }})
                    .value());
-  engine.birth(at(0)).value();
+  engine.born(at(0)).value();
   std::memset(arena.data(), 7, chunk_bytes.value);
-  const Engine::PlannedEviction leaves[] = {{.range = at(0)}};
+  const detail::OpMoves::Departure leaves[] = {{.chunks = at(0)}};
   Ticks tick = 0;
   for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast}) {
-    engine.begin_op(++tick, {0}, "op", {}, {});
+    engine.begin_op({0}, "op", {.tick = ++tick, .planned = true});
     engine.end_op(leaves);
     ASSERT_EQ(engine.state({0}), ChunkState::hidden);
     if (const auto converted = engine.convert(kind); !converted) GTEST_SKIP() << converted.error().message;
@@ -479,7 +479,7 @@ TEST(Engine, TellsAnAllocationThatTheSlowTierCannotBeWritten) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.store().fail(Direction::write, 1000, ENOSPC);
-  const auto birth = rig.engine().birth(at(8));
+  const auto birth = rig.engine().born(at(8));
   ASSERT_FALSE(birth);
   EXPECT_NE(birth.error().message.find("No space left"), std::string::npos) << birth.error().message;
   EXPECT_EQ(rig.engine().state({8}), ChunkState::empty) << "what was refused lives on";
@@ -487,7 +487,7 @@ TEST(Engine, TellsAnAllocationThatTheSlowTierCannotBeWritten) {
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c));
   rig.store().fail(Direction::write, 0);  // somebody freed space
   rig.engine().begin_step(2);
-  EXPECT_TRUE(rig.engine().birth(at(8)));
+  EXPECT_TRUE(rig.engine().born(at(8)));
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c));
 }
 
@@ -496,7 +496,7 @@ TEST(Engine, TellsAnAllocationInsideAnOpThatTheSlowTierCannotBeWritten) {
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.store().fail(Direction::write, 1000, ENOSPC);
   rig.op({at(0)}, {}, [&] {
-    const auto birth = rig.engine().birth(at(8, 2));
+    const auto birth = rig.engine().born(at(8, 2));
     ASSERT_FALSE(birth);
     EXPECT_NE(birth.error().message.find("No space left"), std::string::npos) << birth.error().message;
   });
@@ -567,11 +567,11 @@ TEST(Engine, ForgivesAFaultThatIsToldAfterItsChunkHasComeAndDied) {
   Rig rig;
   for (int again = 0; again < 1000; ++again) {
     rig.born(0, 7);
-    rig.engine().death(at(0));
+    rig.engine().died(at(0));
     for (std::uint32_t c = 1; c < 5; ++c) rig.born(c, c);  // takes the dead chunk's frame
     ASSERT_EQ(rig.engine().state({0}), ChunkState::empty);
     rig.engine().fault({.chunk = {0}, .page = 0, .write = false, .address = nullptr});
-    for (std::uint32_t c = 1; c < 5; ++c) rig.engine().death(at(c));
+    for (std::uint32_t c = 1; c < 5; ++c) rig.engine().died(at(c));
   }
 }
 
@@ -590,9 +590,9 @@ TEST(Engine, LeavesFramesToBirthsThatTheRunningOpWillSee) {
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.evict({at(0, 4)});
   const std::vector<std::uint32_t> frames_to_come{2, 1, 0};
-  const std::vector<Engine::PlannedFetch> fetches{{at(0, 4)}};
-  rig.engine().begin_op(1'000, {0}, "op", {},
-                        {.fetches = fetches, .next_uses = {}, .base = 0, .frames_to_come = frames_to_come});
+  const std::vector<detail::OpMoves::Fetch> fetches{{at(0, 4)}};
+  rig.engine().begin_op(
+      {0}, "op", {.tick = 1'000, .moves = {.fetches = fetches}, .frames_to_come = frames_to_come, .planned = true});
   ASSERT_TRUE(eventually([&] { return rig.here(1); }));
   rig.born(8, 8);
   std::this_thread::sleep_for(30ms);
@@ -618,9 +618,9 @@ TEST(Engine, EvictsWhatIsNeededLast) {
   Rig rig;
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.op({}, {.fetches = {}, .evictions = {}, .next_uses = {{at(0), 50}, {at(1), 90}, {at(2), 70}, {at(3), 60}}});
-  rig.engine().birth(at(8)).value();
+  rig.engine().born(at(8)).value();
   EXPECT_EQ(rig.engine().state({1}), ChunkState::away);
-  rig.engine().birth(at(9)).value();  // 8's next use is unknown: it goes before those that are known
+  rig.engine().born(at(9)).value();  // 8's next use is unknown: it goes before those that are known
   EXPECT_EQ(rig.engine().state({8}), ChunkState::away);
 }
 
@@ -663,15 +663,15 @@ TEST(Engine, KeepsEveryByteUnderRandomUse) {
     if (marks[c] == 0) {
       rig.born(c, marks[c] = i + 1);
     } else if (random() % 3 == 0) {
-      rig.engine().death(at(c));
+      rig.engine().died(at(c));
       marks[c] = 0;
     } else {
       const bool paged = random() % 50 == 0;
       const ChunkRange operands = at(c, paged ? std::min(10u, shared_begin - c) : 1);
       rig.op({operands},
-             {.fetches = {{pick()}, {pick(), true}},
+             {.fetches = {{.chunks = pick()}, {.chunks = pick(), .unchanged = true}},
               .evictions = {pick(), pick()},
-              .next_uses = {{pick(), random() % 4000}}},
+              .next_uses = {{pick(), static_cast<std::uint32_t>(random() % 4000)}}},
              [&] {
                for (const ChunkIndex o : operands)
                  if (marks[o.value] != 0 && !rig.holds(o.value, marks[o.value])) ++wrong;
@@ -750,8 +750,8 @@ TEST(Engine, LeavesAFaultAloneThatIsToldWhileItsMemoryEnds) {
                                 .observer = nullptr,
                                 .on_message = {}});
     engine.start(std::make_unique<LateMemory>(4, [&engine](const Fault& fault) { engine.fault(fault); }));
-    engine.birth(at(0)).value();  // chunk 0 is there, and then it is dead
-    if (!lives) engine.death(at(0));
+    engine.born(at(0)).value();  // chunk 0 is there, and then it is dead
+    if (!lives) engine.died(at(0));
   }
 }
 

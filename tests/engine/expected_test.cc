@@ -11,18 +11,21 @@ namespace vedette::expected_test {
 namespace {
 
 using namespace testing;
+using Fetches = std::vector<detail::OpMoves::Fetch>;
+using Uses = std::vector<detail::OpMoves::NextUse>;
 
 // An op at `tick` that expects the given things and ends.
-void op(Rig& rig, Ticks tick, const std::vector<Engine::PlannedFetch>& fetches,
-        const std::vector<Engine::NextUse>& next_uses, Engine::Expected expected) {
-  rig.engine().begin_op(tick, {0}, "op", {}, {.fetches = fetches, .next_uses = next_uses, .expected = expected});
+void op(Rig& rig, Ticks tick, const Fetches& fetches, const Uses& next_uses, detail::Ahead ahead) {
+  ahead.fetches = fetches;
+  ahead.next_uses = next_uses;
+  rig.engine().begin_op({0}, "op", {.tick = tick, .ahead = &ahead});
   rig.engine().end_op({});
 }
 
 TEST(Expected, RoomIsMadeOfWhatIsUsedLast) {
   Rig rig(6);
   for (std::uint32_t c = 0; c < 6; ++c) rig.born(c, c);
-  const std::vector<Engine::NextUse> uses = {{at(0), 9}, {at(1), 2}, {at(2), 8}, {at(3), 3}, {at(4), 4}, {at(5), 5}};
+  const Uses uses = {{at(0), 9}, {at(1), 2}, {at(2), 8}, {at(3), 3}, {at(4), 4}, {at(5), 5}};
   op(rig, 1, {}, uses, {.births = 2, .until = 6});
   EXPECT_TRUE(eventually([&] { return !rig.here(0) && !rig.here(2); }));
   for (const std::uint32_t c : {1u, 3u, 4u, 5u}) EXPECT_TRUE(rig.here(c)) << c;
@@ -38,7 +41,7 @@ TEST(Expected, RoomIsMadeOfWhatIsUsedLast) {
 TEST(Expected, WhatIsUsedSoonStaysThoughRoomIsWanted) {
   Rig rig(4);
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
-  const std::vector<Engine::NextUse> uses = {{at(0), 2}, {at(1), 3}, {at(2), 4}, {at(3), 5}};
+  const Uses uses = {{at(0), 2}, {at(1), 3}, {at(2), 4}, {at(3), 5}};
   op(rig, 1, {}, uses, {.births = 4, .until = 6});
   rig.engine().quiesce();
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.here(c)) << c;
@@ -50,7 +53,7 @@ TEST(Expected, FetchesMakeTheirRoomOfWhatIsUsedLater) {
   rig.evict({at(0, 2)});
   rig.born(4, 4);
   rig.born(5, 5);
-  const std::vector<Engine::NextUse> uses = {{at(0), 3}, {at(1), 4}, {at(2), 90}, {at(3), 80}, {at(4), 2}, {at(5), 5}};
+  const Uses uses = {{at(0), 3}, {at(1), 4}, {at(2), 90}, {at(3), 80}, {at(4), 2}, {at(5), 5}};
   op(rig, 1, {{at(0, 2)}}, uses, {.births = 0, .until = 10});
   EXPECT_TRUE(eventually([&] { return rig.here(0) && rig.here(1); }));
   EXPECT_FALSE(rig.here(2));
@@ -85,8 +88,9 @@ TEST(Expected, AUseThatIsOverdueIsExpectedAsLateAgain) {
 TEST(Expected, WhatWasJustBornStays) {
   Rig rig(4);
   for (std::uint32_t c = 0; c < 3; ++c) rig.born(c, c);
-  const std::vector<Engine::NextUse> uses = {{at(0), 20}, {at(1), 21}, {at(2), 22}};
-  rig.engine().begin_op(1, {0}, "op", {}, {.next_uses = uses, .expected = Engine::Expected{.births = 3, .until = 10}});
+  const Uses uses = {{at(0), 20}, {at(1), 21}, {at(2), 22}};
+  const detail::Ahead ahead{.next_uses = uses, .births = 3, .until = 10};
+  rig.engine().begin_op({0}, "op", {.tick = 1, .ahead = &ahead});
   rig.born(3, 3);
   rig.engine().end_op({});
   EXPECT_TRUE(eventually([&] { return rig.engine().state({2}) == ChunkState::away; }));
@@ -97,7 +101,7 @@ TEST(Expected, WhatWasJustBornStays) {
 void use(Rig& rig, Ticks tick, std::uint32_t c, std::optional<std::uint64_t> mark) {
   const std::vector<ChunkRange> operands = {at(c)};
   const std::span<const ChunkRange> written = mark ? std::span(operands) : std::span<const ChunkRange>();
-  rig.engine().begin_op(tick, {0}, "use", operands, {.written = written});
+  rig.engine().begin_op({0}, "use", {.tick = tick, .operands = operands, .written = written});
   if (mark) rig.fill(c, *mark);
   rig.engine().end_op({});
 }
@@ -125,7 +129,7 @@ TEST(Expected, AnOpThatWritesATensorOfSeveralChunksChangesEachOfThem) {
     for (const ChunkIndex c : tensor) rig.born(c.value, 1);
     rig.evict({tensor});
     const std::span written(&tensor, writes ? 1 : 0);
-    rig.engine().begin_op(10, {0}, "write", {&tensor, 1}, {.written = written});
+    rig.engine().begin_op({0}, "write", {.tick = 10, .operands = {&tensor, 1}, .written = written});
     EXPECT_EQ(rig.store().reads_kept(), writes ? 0u : 3u);
     if (writes)
       for (const ChunkIndex c : tensor) rig.fill(c.value, 2);
@@ -137,7 +141,7 @@ TEST(Expected, AnOpThatWritesATensorOfSeveralChunksChangesEachOfThem) {
 TEST(Expected, WhatDiesBeforeItsRoomIsWantedStays) {
   Rig rig(4);
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
-  const std::vector<Engine::NextUse> uses = {{at(0), 90, 5}, {at(1), 20}, {at(2), 4}, {at(3), 91, 80}};
+  const Uses uses = {{at(0), 90, 5}, {at(1), 20}, {at(2), 4}, {at(3), 91, 80}};
   op(rig, 1, {}, uses, {.births = 3, .until = 10});
   EXPECT_TRUE(eventually([&] { return rig.engine().state({1}) == ChunkState::away; }));
   EXPECT_TRUE(eventually([&] { return rig.engine().state({3}) == ChunkState::away; }));
@@ -151,10 +155,10 @@ TEST(Expected, RoomForFetchesIsMadeAsTheOpBegins) {
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.evict({at(0)});
   rig.born(4, 4);
-  const std::vector<Engine::NextUse> uses = {{at(0), 3}, {at(1), 4}, {at(2), 90}, {at(3), 5}, {at(4), 2}};
-  const std::vector<Engine::PlannedFetch> fetches = {{at(0)}};
-  rig.engine().begin_op(1, {0}, "op", {},
-                        {.fetches = fetches, .next_uses = uses, .expected = Engine::Expected{.until = 10}});
+  const Uses uses = {{at(0), 3}, {at(1), 4}, {at(2), 90}, {at(3), 5}, {at(4), 2}};
+  const Fetches fetches = {{at(0)}};
+  const detail::Ahead ahead{.fetches = fetches, .next_uses = uses, .until = 10};
+  rig.engine().begin_op({0}, "op", {.tick = 1, .ahead = &ahead});
   EXPECT_TRUE(eventually([&] { return rig.here(0); })) << "while the op runs";
   rig.engine().end_op({});
   EXPECT_EQ(rig.engine().state({2}), ChunkState::away);
@@ -225,7 +229,7 @@ TEST(Expected, WhatIsUsedBeforeTheLinkRestsDoesNotLeaveForAFetch) {
   rig.evict({at(0, 2)});
   rig.born(4, 4);
   rig.born(5, 5);
-  const std::vector<Engine::NextUse> uses = {{at(0), 3}, {at(1), 12}, {at(2), 11}, {at(3), 15}, {at(4), 2}, {at(5), 5}};
+  const Uses uses = {{at(0), 3}, {at(1), 12}, {at(2), 11}, {at(3), 15}, {at(4), 2}, {at(5), 5}};
   op(rig, 1, {{at(0, 2)}}, uses, {.until = 8, .schedule = ops_of(at_once)});
   EXPECT_TRUE(eventually([&] { return rig.here(0); }));
   rig.stays_away(1);

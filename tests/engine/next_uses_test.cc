@@ -14,13 +14,14 @@ TEST(NextUses, CountFromTheStepThatTellsThem) {
   Engine& engine = rig.engine();
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   // Told in the step before: chunk 1 is used early in this step, 2 and 3 even earlier.
-  const std::vector<Engine::NextUse> before = {{at(1), step + 5}, {at(2), step + 3}, {at(3), step + 4}};
-  engine.begin_op(step + 7, {7}, "op", {}, {.fetches = {}, .next_uses = before, .base = step});
+  const std::vector<detail::OpMoves::NextUse> before = {{at(1), step + 5}, {at(2), step + 3}, {at(3), step + 4}};
+  engine.begin_op({7}, "op", {.tick = step + 7, .moves = {.next_uses = before}, .step_begins = step, .planned = true});
   engine.end_op({});
   // Told in this step: chunk 0 is used a little later in the next one. Without the steps' bases all four are overdue,
   // and the least overdue is expected first.
-  const std::vector<Engine::NextUse> now = {{at(0), step + 100}};
-  engine.begin_op(2 * step + 2, {2}, "op", {}, {.fetches = {}, .next_uses = now, .base = 2 * step});
+  const std::vector<detail::OpMoves::NextUse> now = {{at(0), step + 100}};
+  engine.begin_op({2}, "op",
+                  {.tick = 2 * step + 2, .moves = {.next_uses = now}, .step_begins = 2 * step, .planned = true});
   engine.end_op({});
   rig.born(4, 4);
   EXPECT_FALSE(rig.here(0)) << "its next use is the furthest";

@@ -85,8 +85,8 @@ TEST(Pinned, WhereEveryVictimIsPinnedAFaultWaitsForTheFirstThatIsFree) {
   if (!pin.pinned()) GTEST_SKIP() << "io_uring registers no buffers here";
   auto reader = std::async(std::launch::async, [&] { return rig.holds(6, 7); });
   auto birth = std::async(std::launch::async, [&] {
-    rig.engine().death(at(7));
-    return rig.engine().birth(at(7)).ok();
+    rig.engine().died(at(7));
+    return rig.engine().born(at(7)).ok();
   });
   EXPECT_EQ(reader.wait_for(100ms), std::future_status::timeout);
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c + 1)) << "what is pinned stays where it is";
@@ -104,13 +104,13 @@ TEST(Pinned, ADeadChunkThatIsPinnedGivesItsFrameWhenItIsFree) {
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c + 1);
   Pin pin(rig.words(0), 2 * chunk_bytes.value);
   if (!pin.pinned()) GTEST_SKIP() << "io_uring registers no buffers here";
-  rig.engine().death(at(0, 4));
-  rig.engine().birth(at(4, 2)).value();  // in the frames of 2 and 3
+  rig.engine().died(at(0, 4));
+  rig.engine().born(at(4, 2)).value();  // in the frames of 2 and 3
   EXPECT_EQ(rig.engine().state({0}), ChunkState::idle);
-  rig.engine().birth(at(0)).value();  // where it was
+  rig.engine().born(at(0)).value();  // where it was
   pin.end();
   ASSERT_TRUE(eventually([&] { return rig.engine().counters().resident_bytes == 3 * chunk_bytes.value; }));
-  rig.engine().birth(at(6)).value();
+  rig.engine().born(at(6)).value();
   EXPECT_EQ(rig.engine().counters().bytes_out, 0u);
   EXPECT_EQ(rig.engine().state({1}), ChunkState::empty);
 }

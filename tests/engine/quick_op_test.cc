@@ -57,7 +57,7 @@ TEST(QuickOp, KeepsItsOperandsWhenABirthNeedsRoom) {
   rig.op({at(2, 2)}, {});
   const std::vector<ChunkRange> operands{at(0, 2)};
   ASSERT_TRUE(begin_quickly(rig, operands));
-  rig.engine().birth(at(4)).value();
+  rig.engine().born(at(4)).value();
   EXPECT_EQ(rig.engine().state({0}), ChunkState::resident);
   EXPECT_EQ(rig.engine().state({1}), ChunkState::resident);
   EXPECT_FALSE(rig.engine().end_quick_op()) << "the books know it by now";
@@ -71,7 +71,7 @@ TEST(QuickOp, MayEndWithEvictions) {
   rig.op({at(0)}, {});
   const std::vector<ChunkRange> operands{at(0)};
   ASSERT_TRUE(begin_quickly(rig, operands));
-  const Engine::PlannedEviction leaves{.range = at(0)};
+  const detail::OpMoves::Departure leaves{.chunks = at(0)};
   rig.engine().end_op({&leaves, 1});
   EXPECT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::away; }));
   rig.op({at(0)}, {}, [&] { EXPECT_TRUE(rig.holds(0, 1)); });
@@ -92,9 +92,9 @@ TEST(QuickOp, KeepsItsOperandsWhateverOtherThreadsDo) {
     std::minstd_rand random(3);
     while (!stop) {
       const std::uint32_t count = 1 + static_cast<std::uint32_t>(random() % others);
-      rig.engine().birth(at(operands, count)).value();
+      rig.engine().born(at(operands, count)).value();
       for (std::uint32_t c = 0; c < count; ++c) *rig.words(operands + c) = c;
-      rig.engine().death(at(operands, count));
+      rig.engine().died(at(operands, count));
       ++born;
       if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     }

@@ -161,25 +161,28 @@ class Rig {
     return true;
   }
   void born(std::uint32_t c, std::uint64_t mark) {
-    engine_->birth(at(c)).value();
+    engine_->born(at(c)).value();
     fill(c, mark);
   }
   struct Around {
-    std::vector<Engine::PlannedFetch> fetches;
+    std::vector<detail::OpMoves::Fetch> fetches;
     std::vector<ChunkRange> evictions;
-    std::vector<Engine::NextUse> next_uses;
+    std::vector<detail::OpMoves::NextUse> next_uses;
   };
   void op(
       std::vector<ChunkRange> operands, const Around& around, const std::function<void()>& body = [] {}) {
     begin(operands, around);
     body();
-    std::vector<Engine::PlannedEviction> evictions;
-    for (const ChunkRange range : around.evictions) evictions.push_back({.range = range});
+    std::vector<detail::OpMoves::Departure> evictions;
+    for (const ChunkRange range : around.evictions) evictions.push_back({.chunks = range});
     engine_->end_op(evictions);
   }
   void begin(std::vector<ChunkRange> operands, const Around& around) {
-    engine_->begin_op(++tick_, {0}, "op", operands,
-                      {.fetches = around.fetches, .next_uses = around.next_uses, .base = 0});
+    engine_->begin_op({0}, "op",
+                      {.tick = ++tick_,
+                       .operands = operands,
+                       .moves = {.fetches = around.fetches, .next_uses = around.next_uses},
+                       .planned = true});
   }
   bool here(std::uint32_t c) {
     return engine_->state({c}) == ChunkState::resident || engine_->state({c}) == ChunkState::arrived;

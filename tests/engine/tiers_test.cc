@@ -60,8 +60,8 @@ class Tiers {
       if (words(c)[i] != mark * 1'000'003 + i) return false;
     return true;
   }
-  void op(std::vector<ChunkRange> operands, std::vector<Engine::PlannedEviction> evictions) {
-    engine_->begin_op(++tick_, {0}, "op", operands, {});
+  void op(std::vector<ChunkRange> operands, std::vector<detail::OpMoves::Departure> evictions) {
+    engine_->begin_op({0}, "op", {.tick = ++tick_, .operands = operands, .planned = true});
     engine_->end_op(evictions);
   }
   bool away(std::uint32_t c) {
@@ -77,10 +77,10 @@ class Tiers {
 TEST(EngineTiers, APlannedEvictionGoesToItsTier) {
   Tiers tiers(6, 16, two_tiers(8));
   for (std::uint32_t c = 0; c < 2; ++c) {
-    tiers.engine().birth(at(c)).value();
+    tiers.engine().born(at(c)).value();
     tiers.fill(c, c);
   }
-  tiers.op({}, {{.range = at(0), .source = {}, .target = {1}}, {.range = at(1), .source = {}, .target = {2}}});
+  tiers.op({}, {{.chunks = at(0), .source = {}, .target = {1}}, {.chunks = at(1), .source = {}, .target = {2}}});
   ASSERT_TRUE(tiers.away(0) && tiers.away(1));
   Counters counters = tiers.engine().counters();
   EXPECT_EQ(counters.bytes_out, 2 * chunk_bytes.value);
@@ -94,11 +94,11 @@ TEST(EngineTiers, APlannedEvictionGoesToItsTier) {
 
 TEST(EngineTiers, APlannedMoveBetweenSlowTiersPassesNoFrame) {
   Tiers tiers(6, 16, two_tiers(8));
-  tiers.engine().birth(at(0)).value();
+  tiers.engine().born(at(0)).value();
   tiers.fill(0, 5);
-  tiers.op({}, {{.range = at(0), .source = {}, .target = {1}}});
+  tiers.op({}, {{.chunks = at(0), .source = {}, .target = {1}}});
   ASSERT_TRUE(tiers.away(0));
-  tiers.op({}, {{.range = at(0), .source = {1}, .target = {2}}});
+  tiers.op({}, {{.chunks = at(0), .source = {1}, .target = {2}}});
   ASSERT_TRUE(eventually([&] { return tiers.engine().counters().moved_between_slow_tiers == chunk_bytes.value; }));
   EXPECT_EQ(tiers.engine().state({0}), ChunkState::away);
   EXPECT_EQ(tiers.engine().counters().bytes_in, 0u);
@@ -110,13 +110,13 @@ TEST(EngineTiers, AMoveBetweenSlowTiersWaitsForTheWriteBeforeIt) {
   auto scripted = std::make_unique<testing::ScriptedStore>(open_host_store(chunk_bytes, depth, 8).value());
   testing::ScriptedStore& near = *scripted;
   Tiers tiers(6, 16, layered(std::move(scripted), 8, open_host_store(chunk_bytes, depth).value()).value());
-  tiers.engine().birth(at(0)).value();
+  tiers.engine().born(at(0)).value();
   tiers.fill(0, 5);
   near.close_gate(testing::Direction::write);
-  tiers.op({}, {{.range = at(0), .source = {}, .target = {1}}});
+  tiers.op({}, {{.chunks = at(0), .source = {}, .target = {1}}});
   ASSERT_TRUE(eventually([&] { return near.waiting() == 1; }));
   EXPECT_EQ(tiers.engine().state({0}), ChunkState::evicting);
-  tiers.op({}, {{.range = at(0), .source = {1}, .target = {2}}});
+  tiers.op({}, {{.chunks = at(0), .source = {1}, .target = {2}}});
   near.open_gate(testing::Direction::write);
   EXPECT_TRUE(eventually([&] { return tiers.engine().counters().moved_between_slow_tiers == chunk_bytes.value; }));
   EXPECT_TRUE(tiers.holds(0, 5));
@@ -125,9 +125,9 @@ TEST(EngineTiers, AMoveBetweenSlowTiersWaitsForTheWriteBeforeIt) {
 // What is in fast memory, or dead, has nothing to move.
 TEST(EngineTiers, AMoveBetweenSlowTiersOfWhatIsElsewhereIsNothing) {
   Tiers tiers(6, 16, two_tiers(8));
-  tiers.engine().birth(at(0)).value();
+  tiers.engine().born(at(0)).value();
   tiers.fill(0, 5);
-  tiers.op({}, {{.range = at(0, 3), .source = {1}, .target = {2}}});
+  tiers.op({}, {{.chunks = at(0, 3), .source = {1}, .target = {2}}});
   EXPECT_TRUE(tiers.holds(0, 5));
   EXPECT_EQ(tiers.engine().state({0}), ChunkState::resident);
   EXPECT_EQ(tiers.engine().counters().moved_between_slow_tiers, 0u);
@@ -139,11 +139,11 @@ TEST(EngineTiers, SlotsOfWhatCameOrDiedHoldNothingNear) {
   Tiers tiers(6, 200, two_tiers(16));
   std::uint32_t dead = 0;
   for (std::uint32_t c = 0; c < 200; ++c) {
-    tiers.engine().birth(at(c)).value();
+    tiers.engine().born(at(c)).value();
     tiers.fill(c, c);
     for (; c >= 12 && dead + 12 <= c; ++dead) {
       EXPECT_TRUE(tiers.holds(dead, dead));
-      tiers.engine().death(at(dead));
+      tiers.engine().died(at(dead));
     }
   }
   EXPECT_EQ(tiers.engine().counters().moved_between_slow_tiers, 0u);
@@ -245,15 +245,15 @@ TEST(EngineTiers, RandomProgramsKeepTheirBytesWhateverFailsBelow) {
     for (std::uint64_t event = 1; event <= 1500 && !HasFailure(); ++event) {
       const std::uint32_t c = below(chunks);
       if (!marks[c]) {
-        if (!tiers.engine().birth(at(c))) continue;
+        if (!tiers.engine().born(at(c))) continue;
         tiers.fill(c, event);
         marks[c] = event;
       } else if (below(8) == 0) {
-        tiers.engine().death(at(c));
+        tiers.engine().died(at(c));
         marks[c].reset();
       } else if (below(3) == 0) {
         const TierIndex source{below(2)};
-        tiers.op({}, {{.range = at(c), .source = source, .target = {source.value + 1 + below(2 - source.value)}}});
+        tiers.op({}, {{.chunks = at(c), .source = source, .target = {source.value + 1 + below(2 - source.value)}}});
       } else {
         tiers.op({at(c)}, {});
         EXPECT_TRUE(tiers.holds(c, *marks[c])) << "chunk " << c;
@@ -262,6 +262,51 @@ TEST(EngineTiers, RandomProgramsKeepTheirBytesWhateverFailsBelow) {
     }
     for (std::uint32_t c = 0; c < chunks; ++c) EXPECT_TRUE(!marks[c] || tiers.holds(c, *marks[c])) << "chunk " << c;
   }
+}
+
+Move move(std::uint32_t issue, std::uint32_t tensor, std::uint32_t source, std::uint32_t target, Verb verb) {
+  return {
+      .issue = {issue}, .due = {issue}, .extent = {{tensor}, {}}, .source = {source}, .target = {target}, .verb = verb};
+}
+
+TEST(EngineTiers, APlanThatChunksCannotFollowIsRefusedInASentence) {
+  Tiers tiers(6, 16, open_host_store(chunk_bytes, depth).value());
+  Plan plan;
+  plan.moves = {move(0, 0, 0, 1, Verb::evict), move(1, 0, 1, 0, Verb::fetch), move(2, 0, 0, 0, Verb::drop)};
+  EXPECT_TRUE(tiers.engine().accepts(plan));
+  const auto refused = [&](const Plan& bad) { return tiers.engine().accepts(bad).error().message; };
+  Plan bad = plan;
+  bad.moves[0].target = {2};
+  EXPECT_EQ(refused(bad),
+            "memory here cannot move bytes from tier 0 to tier 2; there are fast memory (0) and one slow tier (1), and "
+            "what comes goes to fast memory");
+  bad = plan;
+  bad.in_place.push_back({.op = {4}, .tensor = {0}, .tier = {1}});
+  EXPECT_EQ(refused(bad),
+            "memory here cannot use an operand where it lies in a slower tier, which the plan does at op 4");
+  bad = plan;
+  bad.recomputations.push_back({.before = {5}, .producer = {1}, .tensor = {0}});
+  EXPECT_EQ(refused(bad), "memory here cannot run an op again, which the plan does before op 5");
+  bad = plan;
+  bad.order = {{0}};
+  EXPECT_EQ(refused(bad), "memory here cannot run ops in another order than the program's");
+}
+
+TEST(EngineTiers, APlanMovesToTheTiersThatThereAreAndFromANearSlowOneToAFarOne) {
+  Tiers tiers(6, 16, two_tiers(8));
+  Plan plan;
+  plan.moves = {move(0, 0, 0, 2, Verb::evict), move(1, 0, 2, 0, Verb::fetch), move(2, 0, 0, 1, Verb::evict),
+                move(2, 0, 1, 2, Verb::evict)};
+  EXPECT_TRUE(tiers.engine().accepts(plan));
+  const auto refused = [&](const Move& bad) {
+    Plan alone;
+    alone.moves = {bad};
+    return tiers.engine().accepts(alone).error().message;
+  };
+  const std::string why = "; there are fast memory (0) and slow tiers 1 to 2, and what comes goes to fast memory";
+  EXPECT_EQ(refused(move(0, 0, 2, 1, Verb::fetch)), "memory here cannot move bytes from tier 2 to tier 1" + why);
+  EXPECT_EQ(refused(move(0, 0, 0, 3, Verb::evict)), "memory here cannot move bytes from tier 0 to tier 3" + why);
+  EXPECT_EQ(refused(move(0, 0, 3, 0, Verb::fetch)), "memory here cannot move bytes from tier 3 to tier 0" + why);
 }
 
 }  // namespace

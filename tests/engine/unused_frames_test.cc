@@ -55,13 +55,13 @@ class Steps {
   void step(std::uint32_t used, std::int64_t lasts = 1, std::uint32_t first = 0) {
     engine_.begin_step(++step_);
     for (std::uint32_t c = first; c < first + used; ++c) {
-      ASSERT_TRUE(engine_.birth(ChunkRange::one({c})));
+      ASSERT_TRUE(engine_.born(ChunkRange::one({c})));
       *memory_->word({c}) = step_ + c;
     }
     pass(1);
     for (std::uint32_t c = first; c < first + used; ++c) {
       EXPECT_EQ(*memory_->word({c}), step_ + c);
-      engine_.death(ChunkRange::one({c}));
+      engine_.died(ChunkRange::one({c}));
     }
     pass(lasts - 1);
   }
@@ -126,7 +126,7 @@ TEST(UnusedFrames, StepsInTurnsKeepThem) {
 TEST(UnusedFrames, NoLivingChunkLosesItsFrame) {
   Steps steps;
   for (int s = 0; s < 3; ++s) steps.step(60);
-  for (std::uint32_t c = 150; c < 170; ++c) ASSERT_TRUE(steps.engine().birth(ChunkRange::one({c})));
+  for (std::uint32_t c = 150; c < 170; ++c) ASSERT_TRUE(steps.engine().born(ChunkRange::one({c})));
   for (int s = 0; s < 30; ++s) steps.step(8);
   EXPECT_EQ(steps.frames(), 28u);
   for (std::uint32_t c = 150; c < 170; ++c) EXPECT_EQ(steps.engine().state({c}), ChunkState::resident);
@@ -222,10 +222,10 @@ TEST(FramesAhead, AreMadeInTheBackgroundBeforeTheyAreNeeded) {
   const CountedMemory& memory = *made;
   engine.start(std::move(made));
   EXPECT_TRUE(memory.come_to(least)) << memory.all() << " frames";
-  ASSERT_TRUE(engine.birth(ChunkRange::of({0}, least)));
+  ASSERT_TRUE(engine.born(ChunkRange::of({0}, least)));
   EXPECT_EQ(memory.by_program(), 0u) << "a birth waited, though frames had time to be made";
   EXPECT_TRUE(memory.come_to(2 * least)) << memory.all() << " frames";
-  ASSERT_TRUE(engine.birth(ChunkRange::of({least}, used - least)));
+  ASSERT_TRUE(engine.born(ChunkRange::of({least}, used - least)));
   EXPECT_TRUE(memory.come_to(used + used / 8)) << memory.all() << " frames";
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_LE(memory.all(), used + used / 8 + 16) << "16 MiB are the most that is made at once";

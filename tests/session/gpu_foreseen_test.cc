@@ -141,8 +141,8 @@ TEST_F(GpuForesight, LengthsInTurnsMoveAboutWhatEachMovesAlone) {
     const Played of_short = play(make_shape<Lengths<true, false>>, budget, long_enough),
                  of_long = play(make_shape<Lengths<false, true>>, budget, long_enough);
     const double most = static_cast<double>(of_short.moved + of_long.moved) / 2 * 1.5;
-    const Played in_turns = play(make_shape<Lengths<true, true>>, budget,
-                                 {.steps = 24, .wait_for = static_cast<std::uint64_t>(most / 10)});
+    const Played in_turns =
+        play(make_shape<Lengths<true, true>>, budget, {.steps = 24, .wait_for = static_cast<std::uint64_t>(most / 10)});
     EXPECT_LE(static_cast<double>(in_turns.moved), most)
         << percent << " % (1.0 to 1.3; where each plan is cheapest by itself: 2.0 to 2.3)";
     EXPECT_EQ(in_turns.error, "");

@@ -19,7 +19,6 @@
 #include "base/mapping.h"
 #include "engine/array_memory.h"
 #include "engine/engine.h"
-#include "session/chunk_executor.h"
 #include "session/core.h"
 #include "session/player.h"
 #include "session/registry.h"
@@ -116,7 +115,7 @@ class ReplayPlayer final : public Player {
     engine->start(std::move(memory));
     const std::vector<Tier> slow = {{.name = "host", .capacity = detail::no_limit, .addressable = false}};
     detail::SessionCore::Memory opened;
-    opened.executor = std::make_unique<detail::ChunkExecutor>(std::move(engine), 1);
+    opened.executor = std::move(engine);
     opened.machine = detail::machine_of(budget, chunk, slow, habits);
     opened.frames = frames;
     made->start(std::move(opened));

@@ -1,4 +1,4 @@
-// Plans as they run: moves by part with their tiers, buckets that are followed, and what an executor refuses.
+// Plans as they run: moves by part with their tiers, and buckets that are followed.
 #include "session/step_plan.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,6 @@
 #include "moves/step_start.h"
 #include "os/devices.h"
 #include "session/buckets.h"
-#include "session/chunk_executor.h"
 #include "session/stack.h"
 #include "session/step_logger.h"
 #include "vedette/machine.h"
@@ -182,46 +181,6 @@ TEST(Tabulate, KnowsTheNextUseAlsoInTheNextStep) {
   EXPECT_EQ(parts[0].next_uses[0].after, 2u);
   EXPECT_EQ(parts[1].next_uses[0].after, ticks_of_a_step + 1);
   EXPECT_EQ(parts[2].next_uses[0].after, ticks_of_a_step);
-}
-
-TEST(ChunkExecutor, RefusesWhatItCannotDoInASentence) {
-  const ChunkExecutor executor(nullptr);
-  Plan plan;
-  plan.moves = {move(0, 0, 0, 1, Verb::evict), move(1, 0, 1, 0, Verb::fetch), move(2, 0, 0, 0, Verb::drop)};
-  EXPECT_TRUE(executor.accepts(plan));
-  const auto refused = [&](const Plan& bad) { return executor.accepts(bad).error().message; };
-  Plan bad = plan;
-  bad.moves[0].target = {2};
-  EXPECT_EQ(refused(bad),
-            "memory here cannot move bytes from tier 0 to tier 2; there are fast memory (0) and one slow tier (1), and "
-            "what comes goes to fast memory");
-  bad = plan;
-  bad.in_place.push_back({.op = {4}, .tensor = {0}, .tier = {1}});
-  EXPECT_EQ(refused(bad),
-            "memory here cannot use an operand where it lies in a slower tier, which the plan does at op 4");
-  bad = plan;
-  bad.recomputations.push_back({.before = {5}, .producer = {1}, .tensor = {0}});
-  EXPECT_EQ(refused(bad), "memory here cannot run an op again, which the plan does before op 5");
-  bad = plan;
-  bad.order = {{0}};
-  EXPECT_EQ(refused(bad), "memory here cannot run ops in another order than the program's");
-}
-
-TEST(ChunkExecutor, DoesMovesToTheTiersThatThereAreAndFromANearSlowOneToAFarOne) {
-  const ChunkExecutor executor(nullptr, 2);
-  Plan plan;
-  plan.moves = {move(0, 0, 0, 2, Verb::evict), move(1, 0, 2, 0, Verb::fetch), move(2, 0, 0, 1, Verb::evict),
-                move(2, 0, 1, 2, Verb::evict)};
-  EXPECT_TRUE(executor.accepts(plan));
-  const auto refused = [&](const Move& bad) {
-    Plan alone;
-    alone.moves = {bad};
-    return executor.accepts(alone).error().message;
-  };
-  const std::string why = "; there are fast memory (0) and slow tiers 1 to 2, and what comes goes to fast memory";
-  EXPECT_EQ(refused(move(0, 0, 2, 1, Verb::fetch)), "memory here cannot move bytes from tier 2 to tier 1" + why);
-  EXPECT_EQ(refused(move(0, 0, 0, 3, Verb::evict)), "memory here cannot move bytes from tier 0 to tier 3" + why);
-  EXPECT_EQ(refused(move(0, 0, 3, 0, Verb::fetch)), "memory here cannot move bytes from tier 3 to tier 0" + why);
 }
 
 StepLog log_of(const std::vector<std::string>& ops) {
