@@ -9,7 +9,7 @@ namespace vedette {
 
 void Engine::count_birth(ChunkRange range) {
   if (books_.in_op()) ++op_.events;
-  if (op_.ahead) op_.ahead->births -= std::min(op_.ahead->births, range.size());
+  op_.ahead.born(range.size());
   for (const ChunkIndex c : range) {
     books_.birth(c);
     if (books_.in_op()) pin(c);

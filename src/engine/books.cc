@@ -8,6 +8,7 @@ using enum ChunkState;
 
 Books::Books(std::uint32_t chunks, std::uint32_t frames) : count_(chunks), frames_(frames), pool_(frames) {
   chunks_.reserve(chunks);  // of addresses: memory follows the chunks that are used
+  uses_.reserve(chunks);
   idle_list_.idle.prev = idle_list_.idle.next = idle_head();
 }
 
@@ -43,12 +44,10 @@ std::optional<ChunkIndex> Books::owner(FrameIndex frame) const noexcept {
 void Books::birth(ChunkIndex c) {
   if (high_ <= c) high_ = {c.value + 1};
   Chunk& chunk = at(c);
-  if (chunk.last_birth < tick_) chunk.birth_gap = tick_ - chunk.last_birth;
-  chunk.last_birth = tick_;
-  chunk.dead_at = never;
+  uses_.born(c);
   if (++chunk.live == 1) {
     ++live_;
-    chunk.next_use = never;
+    uses_.tell(c, never);
     chunk.strays = 0;
   }
   may_change(c);
@@ -126,7 +125,7 @@ void Books::begin_op(Ticks tick) {
   VEDETTE_ASSERT(!in_op_);
   in_op_ = true;
   ++op_serial_;
-  tick_ = tick;
+  uses_.begin_op(tick);
 }
 
 void Books::end_op() {
@@ -138,7 +137,7 @@ void Books::end_op() {
 
 void Books::pin(ChunkIndex c) {
   Chunk& chunk = at(c);
-  chunk.last_use = tick_;
+  uses_.used(c);
   chunk.leaving = false;
   if (chunk.op_serial == op_serial_) return;
   chunk.op_serial = op_serial_;
@@ -349,9 +348,10 @@ bool Books::leaves_before(ChunkIndex first, ChunkIndex second) const noexcept {
   const bool a_cycles = cycles(a), b_cycles = cycles(b);
   if (a_cycles != b_cycles) return b_cycles;
   if (a_cycles) return a.arrival < b.arrival;
-  if (const Ticks first_use = next_use(a), second_use = next_use(b); first_use != second_use)
+  if (const Ticks first_use = uses_.known_use(first), second_use = uses_.known_use(second); first_use != second_use)
     return first_use > second_use;
-  if (a.last_use != b.last_use) return a.last_use < b.last_use;
+  if (const Ticks a_used = uses_.last_use(first), b_used = uses_.last_use(second); a_used != b_used)
+    return a_used < b_used;
   return a.arrival != b.arrival ? a.arrival < b.arrival : first < second;
 }
 
@@ -379,10 +379,8 @@ std::vector<ChunkIndex> Books::victims(std::size_t most, const Calendar& step) c
 
 std::vector<ChunkIndex> Books::victims_unused_until(Ticks until, const Calendar& step, std::size_t most) const {
   std::vector<ChunkIndex> found = that_may_leave();
-  std::erase_if(found, [&](ChunkIndex c) {
-    const Chunk& chunk = chunks_[c];
-    return is_newborn(chunk) || chunk.leaving || std::min(expected_use(chunk), from_now(chunk.dead_at)) < until;
-  });
+  std::erase_if(found,
+                [&](ChunkIndex c) { return uses_.is_newborn(c) || chunks_[c].leaving || uses_.until(c) < until; });
   return first_of(std::move(found), most,
                   [&](ChunkIndex first, ChunkIndex second) { return leaves_before(first, second, step); });
 }
@@ -390,10 +388,9 @@ std::vector<ChunkIndex> Books::victims_unused_until(Ticks until, const Calendar&
 std::vector<Ticks> Books::uses_to_come() const {
   std::vector<Ticks> uses;
   for (const ChunkIndex c : used()) {
-    const Ticks use = chunks_[c].next_use;
-    if (chunks_[c].state == ChunkState::away && use >= tick_ && use != never) uses.push_back(use);
+    const Ticks use = uses_.told(c);
+    if (chunks_[c].state == ChunkState::away && use >= tick() && use != never) uses.push_back(use);
   }
-  std::sort(uses.begin(), uses.end());
   return uses;
 }
 
@@ -404,46 +401,24 @@ std::vector<ChunkIndex> Books::that_may_leave() const {
   return found;
 }
 
-Ticks Books::expected_use(const Chunk& chunk) const noexcept {
-  if (chunk.next_use != never || chunk.birth_gap != never) return next_use(chunk);
-  const Ticks since = std::max(chunk.last_use, chunk.last_birth == never ? Ticks{0} : chunk.last_birth);
-  return tick_ + (tick_ - std::min(tick_, since));
-}
-
-Ticks Books::room(const Chunk& chunk, const Calendar& step) const noexcept {
-  constexpr Ticks far = Ticks{1} << 40;
-  if (is_newborn(chunk)) return 0;
-  const Ticks use = expected_use(chunk), dead_at = from_now(chunk.dead_at), end = std::min(use, dead_at);
-  const Ticks ops = end >= step.next_begins ? step.ends - std::min(step.ends, tick_) + (end - step.next_begins)
-                                            : end - std::min(end, tick_);
-  const bool written = !chunk.unchanged || !chunk.slot, returns = use < dead_at || dead_at == never;
-  return std::min(far, ops) * (written && returns ? 1 : written || returns ? 2 : 4);
-}
-
 bool Books::leaves_before(ChunkIndex first, ChunkIndex second, const Calendar& step) const {
   const Chunk &a = chunks_[first], &b = chunks_[second];
   const bool a_cycles = cycles(a), b_cycles = cycles(b);
   if (a_cycles != b_cycles) return b_cycles;
   if (a_cycles) return leaves_before(first, second);
-  const Ticks of_first = room(a, step), of_second = room(b, step);
+  const auto room = [&](ChunkIndex c) { return uses_.room(c, chunks_[c].unchanged && chunks_[c].slot, step); };
+  const Ticks of_first = room(first), of_second = room(second);
   return of_first != of_second ? of_first > of_second : leaves_before(first, second);
 }
 
 // --- marks -----------------------------------------------------------------------------------------------------------
 
 void Books::expect_use(ChunkIndex c, Ticks tick, Ticks dead_at) {
-  Chunk& chunk = at(c);
-  const bool others = chunk.next_use > tick_ && chunk.next_use != never;
-  chunk.next_use = others ? std::min(chunk.next_use, tick) : tick;
-  chunk.dead_at = chunk.live == 1 ? dead_at : never;
-}
-
-void Books::forget_next_uses() {
-  for (Chunk& chunk : chunks_) chunk.next_use = chunk.dead_at = never;
+  uses_.expect_beside_others({.index = c, .tick = tick, .dead_at = dead_at}, at(c).live == 1);
 }
 
 void Books::fault(ChunkIndex c) {
-  at(c).last_use = tick_;
+  uses_.used(c);
   at(c).fault = ++faults_;  // else it would be the next to leave, before the thread that waits for it has run
 }
 

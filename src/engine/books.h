@@ -17,12 +17,10 @@
 #include "engine/chunk_state.h"
 #include "engine/frame_pool.h"
 #include "engine/slots.h"
+#include "moves/next_uses.h"
 #include "os/chunk_index.h"
 
 namespace vedette {
-
-using Ticks = std::uint64_t;  // the program's clock: one per op, growing over steps
-constexpr Ticks never = ~Ticks{0};
 
 class Books {
  public:
@@ -45,12 +43,8 @@ class Books {
       ChunkIndex prev, next;    // in the list
       std::uint32_t since = 0;  // the window of time in which it became idle
     } idle = {};
-    std::uint32_t strays = 0;     // faults told since nothing lives here
-    std::uint64_t op_serial = 0;  // an operand of the running op while this is the op's
-    Ticks last_use = 0, next_use = never;
-    Ticks dead_at = never;          // its only tensor is dead then, as is expected
-    Ticks last_birth = never;       // of a tensor there
-    Ticks birth_gap = never;        // between the last two
+    std::uint32_t strays = 0;       // faults told since nothing lives here
+    std::uint64_t op_serial = 0;    // an operand of the running op while this is the op's
     std::uint64_t arrival = 0;      // order of becoming resident
     std::uint8_t failed_reads = 0;  // in a row
     std::uint64_t fault = 0;        // the number of its last fault; 0: none yet
@@ -93,7 +87,7 @@ class Books {
   void pin(ChunkIndex chunk);  // an operand of the running op, or born in it: it does not leave before the op ends
   void go_paged();             // the op needs more than there is: its operands may leave
   bool in_op() const noexcept { return in_op_; }
-  Ticks tick() const noexcept { return tick_; }  // of the running op, or of the last one
+  Ticks tick() const noexcept { return uses_.now(); }  // of the running op, or of the last one
   bool paged() const noexcept { return paged_; }
   bool op_fits() const noexcept { return op_pinned_ <= frames() - held_; }
   bool operand(const Chunk& chunk) const noexcept { return in_op_ && chunk.op_serial == op_serial_; }
@@ -140,9 +134,7 @@ class Books {
   // For room, the first to leave first: the furthest next use, unless the program runs on faults. The four chunks that
   // faults brought last leave last.
   std::vector<ChunkIndex> victims(std::size_t most) const;
-  struct Calendar {  // ticks: where the running step is expected to end, and where the next one begins
-    Ticks ends = never, next_begins = never;
-  };
+  using Calendar = moves::Calendar;
   // Where an earlier step says what comes: first the chunk whose room is free for the most ops a transfer. One that
   // leaves for nothing costs one, others two. Of births in the running op, or the one that ended, nothing is known yet:
   // their chunks leave last.
@@ -150,8 +142,9 @@ class Books {
   // Of those that are known, that are not to leave already, and not used before tick `until`.
   std::vector<ChunkIndex> victims_unused_until(Ticks until, const Calendar& step, std::size_t most) const;
 
-  // Ticks from the present one on at which chunks are used that are away, as far as that is known: ascending.
+  // Ticks from the present one on at which chunks are used that are away, as far as that is known.
   std::vector<Ticks> uses_to_come() const;
+  const moves::NextUses<ChunkIndex>& uses() const noexcept { return uses_; }
 
   // --- marks ---------------------------------------------------------------------------------------------------------
   void want(ChunkIndex chunk) { at(chunk).wanted = true; }
@@ -160,10 +153,10 @@ class Books {
   void plan_to_stay(ChunkIndex chunk) { at(chunk).leaving = false; }
   void expect_unchanged(ChunkIndex chunk, bool unchanged) { at(chunk).unchanged = unchanged; }
   void may_change(ChunkIndex chunk);  // the running op writes there
-  void set_next_use(ChunkIndex chunk, Ticks tick) { at(chunk).next_use = tick; }
+  void set_next_use(ChunkIndex chunk, Ticks tick) { uses_.tell(chunk, tick); }
   // Of one of the tensors there, beside the expected uses of the others; `dead_at`: never, if no death is expected.
   void expect_use(ChunkIndex chunk, Ticks tick, Ticks dead_at = never);
-  void forget_next_uses();
+  void forget_next_uses() { uses_.forget(); }
   void set_touched(ChunkIndex chunk, bool touched) { at(chunk).touched = touched; }
   void fault(ChunkIndex chunk);
   std::uint32_t stray(ChunkIndex chunk) { return ++at(chunk).strays; }  // returns how many since nothing lives here
@@ -182,20 +175,10 @@ class Books {
   bool may_leave(const Chunk& chunk) const noexcept;
   bool leaves_before(ChunkIndex first, ChunkIndex second) const noexcept;
   bool leaves_before(ChunkIndex first, ChunkIndex second, const Calendar& step) const;
-  bool is_newborn(const Chunk& chunk) const noexcept { return chunk.last_birth == tick_; }
-  Ticks room(const Chunk& chunk, const Calendar& step) const noexcept;  // in ops, for as many transfers
   std::vector<ChunkIndex> that_may_leave() const;
-  Ticks expected_use(const Chunk& chunk) const noexcept;
   bool among_last_faults(const Chunk& chunk, std::uint64_t count) const noexcept;
   bool needed_now(const Chunk& chunk) const noexcept;
   bool cycles(const Chunk& chunk) const noexcept;
-  // A use that is overdue is expected as late again: the longer it has not come, the further away it is.
-  Ticks from_now(Ticks expected) const noexcept { return expected < tick_ ? tick_ + (tick_ - expected) : expected; }
-  // Where tensors are born time and again, the next one counts, too.
-  Ticks next_use(const Chunk& chunk) const noexcept {
-    const Ticks told = from_now(chunk.next_use);
-    return chunk.birth_gap == never ? told : std::min(told, from_now(chunk.last_birth + chunk.birth_gap));
-  }
   ChunkIndex idle_head() const noexcept { return {chunks()}; }
   Chunk& link(ChunkIndex chunk) { return chunk == idle_head() ? idle_list_ : chunks_[chunk]; }
   void idle_push(ChunkIndex chunk);
@@ -206,6 +189,7 @@ class Books {
   Indexed<ChunkIndex, Chunk> chunks_;  // those below it; grows in place
   Chunk idle_list_;                    // its head and end
   Indexed<FrameIndex, Frame> frames_;
+  moves::NextUses<ChunkIndex> uses_;
   Slots slots_;
   FramePool pool_;
   std::uint32_t idle_ = 0, evicting_ = 0, reads_in_flight_ = 0, writes_in_flight_ = 0, held_ = 0, live_ = 0,
@@ -214,7 +198,6 @@ class Books {
   std::uint64_t arrivals_ = 0, faults_ = 0, op_serial_ = 1;
   std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;  // chunks; held ones are counted in held_
   bool in_op_ = false, paged_ = false;
-  Ticks tick_ = 0;
   std::uint32_t window_ = 0;
 };
 

@@ -30,9 +30,9 @@ void Engine::catch_up(const detail::StepStart& start, Ticks step_begins) {
 
 // Of both queues the chunk that is used first; a plan's own fetches go before those for which it names no use.
 Engine::Coming Engine::take_next_fetch() {
-  const bool catches_up =
-      !queues_.catching_up.empty() && (queues_.fetches.empty() || books_[queues_.catching_up.front().chunk].next_use <
-                                                                      books_[queues_.fetches.front().chunk].next_use);
+  const bool catches_up = !queues_.catching_up.empty() &&
+                          (queues_.fetches.empty() || books_.uses().told(queues_.catching_up.front().chunk) <
+                                                          books_.uses().told(queues_.fetches.front().chunk));
   std::deque<Coming>& queue = catches_up ? queues_.catching_up : queues_.fetches;
   const Coming next = queue.front();
   queue.pop_front();

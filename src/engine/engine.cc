@@ -124,7 +124,7 @@ void Engine::take_over(const QuickOp::What& op) {
   op_.name = op.name;
   op_.frames_to_come = op.frames_to_come;
   op_.operands_of_whole_op = {};
-  op_.ahead.reset();
+  op_.ahead.end();
   op_.events = 0;
   books_.begin_op(op.tick);
   for (const ChunkRange range : op.operands)
@@ -140,9 +140,8 @@ bool Engine::is_calm() const noexcept {
 }
 
 void Engine::take_plan(const Part& part) {
-  if (op_.ahead && part.ahead == nullptr) queues_.fetches.clear();  // some of them were not due yet
-  op_.ahead.reset();
-  op_.step_begins = part.step_begins;
+  if (op_.ahead.known() && part.ahead == nullptr) queues_.fetches.clear();  // some of them were not due yet
+  op_.ahead.end();
   op_.due = never;
   if (part.ahead != nullptr) return take_expected(*part.ahead, part.step_begins);
   for (const OpMoves::NextUse& use : part.moves.next_uses)
@@ -150,7 +149,7 @@ void Engine::take_plan(const Part& part) {
   for (const OpMoves::Fetch& fetch : part.moves.fetches)
     for (const ChunkIndex c : fetch.chunks) {
       books_.expect_unchanged(c, fetch.unchanged);
-      const Ticks use = books_[c].next_use;  // overdue: of a step before, or of another plan
+      const Ticks use = books_.uses().told(c);  // overdue: of a step before, or of another plan
       queues_.fetches.push_back({c, use > books_.tick() ? use : never});
     }
   if (part.start != nullptr) catch_up(*part.start, part.step_begins);
@@ -360,7 +359,7 @@ void Engine::expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex c) no
 void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
   queues_.forget_plan();
-  op_.ahead.reset();
+  op_.ahead.end();
   make_resident_all();
   books_.forget_next_uses();
 }

@@ -40,6 +40,7 @@
 #include "engine/quick_op.h"
 #include "engine/unused_frames.h"
 #include "moves/executor.h"
+#include "moves/look_ahead.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
 #include "tier/link_habits.h"
@@ -197,11 +198,8 @@ class Engine final : public detail::Executor {
     std::string name;
     std::span<const std::uint32_t> frames_to_come;  // of the bucket, which outlives the op
     std::span<const ChunkRange> operands_of_whole_op;
-    std::optional<Ahead> ahead;  // without its moves, until the next op begins
-    Ticks step_begins = 0;
-    Ticks due = never;  // of an op with `ahead`: what is used from then on is fetched later
-    Ticks busy = 0;     // busy_until(), as it was counted in the op at `counted`
-    Ticks counted = never;
+    moves::LookAhead ahead;           // known until the next op begins
+    Ticks due = never;                // of an op with a prediction: what is used from then on is fetched later
     std::uint32_t events = 0;         // births and deaths in it
     bool waits = false;               // for operands
     bool too_large = false;           // for the budget: it runs paged
@@ -263,11 +261,9 @@ class Engine final : public detail::Executor {
   void catch_up(const detail::StepStart& start, Ticks step_begins);  // catching_up.cc
   Coming take_next_fetch();
   void take_expected(const Ahead& ahead, Ticks step_begins);  // expected.cc
-  Books::Calendar expected_calendar() const noexcept;         // with op_.ahead
   void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
   void sort_fetches();
-  Ticks due() const;
-  Ticks busy_until();
+  Ticks busy_until(double ns_of_fetch);
   std::size_t fetches_due() const;
   bool has_fetches_due() const noexcept;
   void make_room_ahead(std::size_t missing);  // operands, and what is expected

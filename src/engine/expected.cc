@@ -20,12 +20,12 @@ ChunkMoves moves_of(Bytes chunk, const LinkSpeed& speed) {
   return {.in = in, .in_and_out = speed.one_bus() ? in + ns(speed.write_alone()) : in};
 }
 
+const auto chunk_of = [](const auto& coming) { return coming.chunk; };
+
 }  // namespace
 
 void Engine::take_expected(const Ahead& ahead, Ticks step_begins) {
-  op_.ahead = ahead;
-  op_.ahead->fetches = {};  // live as long as this call
-  op_.ahead->next_uses = {};
+  op_.ahead.begin(moves::outlook_of(ahead, step_begins));
   if (ahead.anew) queues_.fetches.clear();
   for (const OpMoves::NextUse& use : ahead.next_uses)
     for (const ChunkIndex c : use.chunks)
@@ -39,10 +39,6 @@ void Engine::take_expected(const Ahead& ahead, Ticks step_begins) {
       books_.expect_unchanged(c, fetch.unchanged);
       queues_.fetches.push_back({c});
     }
-}
-
-Books::Calendar Engine::expected_calendar() const noexcept {
-  return {.ends = op_.step_begins + op_.ahead->ends, .next_begins = op_.step_begins + detail::ticks_of_a_step};
 }
 
 // A chunk that comes to be read alone is not written when it leaves.
@@ -62,82 +58,51 @@ void Engine::sort_fetches() {
     const bool comes = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
     return chunk.live == 0 || !comes || books_.operand(chunk);  // operands are urgent
   });
-  std::stable_sort(queues_.fetches.begin(), queues_.fetches.end(), [&](const Coming& a, const Coming& b) {
-    return books_[a.chunk].next_use < books_[b.chunk].next_use;
+  op_.ahead.sort(queues_.fetches, books_.uses(), chunk_of);
+}
+
+Ticks Engine::busy_until(double ns_of_fetch) {
+  return op_.ahead.busy_until(books_.tick(), books_.used().size(), [&] {
+    std::vector<std::pair<Ticks, double>> transfers;
+    for (const Ticks use : books_.uses_to_come()) transfers.emplace_back(use, ns_of_fetch);
+    return transfers;
   });
-}
-
-// A chunk that comes earlier than it must takes its room from one that is used sooner, which then moves, too. So a
-// fetch is due where it, those before it and what leaves for them take half of the time until its op, or where a later
-// fetch is. Everything, where the times of ops are not known.
-Ticks Engine::due() const {
-  constexpr double early = 2;
-  const OpSchedule& schedule = op_.ahead->schedule;
-  if (!schedule.is_known()) return never;
-  const double one = early * moves_of(chunk_bytes_, slow_.habits.back().speed).in_and_out;
-  double moving = 0;
-  Ticks due = books_.tick() + 2;  // of the next op: always
-  for (const Coming& coming : queues_.fetches) {
-    const Ticks use = books_[coming.chunk].next_use;
-    moving += one;
-    if (moving >= schedule.ns_until(use - std::min(use, books_.tick()))) due = std::max(due, use + 1);
-  }
-  return due;
-}
-
-// Until this tick the link has more to fetch than it can. A chunk that is used before then and leaves for another one's
-// early fetch has to be fetched, too: that gains nothing. It is counted once an op, or where there are many chunks once
-// in some ops.
-Ticks Engine::busy_until() {
-  constexpr Ticks chunks_an_op = 512;
-  const Ticks stays = books_.used().size() / chunks_an_op, now = books_.tick();
-  const bool is_fresh = op_.counted <= now && now - op_.counted <= stays;
-  if (is_fresh && !op_.ahead->anew) return op_.busy;
-  op_.counted = now;
-  const OpSchedule& schedule = op_.ahead->schedule;
-  const double one = moves_of(chunk_bytes_, slow_.habits.back().speed).in;
-  double moving = 0;
-  op_.busy = 0;
-  for (const Ticks use : books_.uses_to_come()) {
-    if (!schedule.has(use - now)) break;
-    moving += one;
-    if (moving >= schedule.ns_until(use - now)) op_.busy = use + 1;
-  }
-  return op_.busy;
 }
 
 std::size_t Engine::fetches_due() const {
   if (op_.due == never) return queues_.fetches.size();
   return static_cast<std::size_t>(
       std::find_if(queues_.fetches.begin(), queues_.fetches.end(),
-                   [&](const Coming& coming) { return books_[coming.chunk].next_use >= op_.due; }) -
+                   [&](const Coming& coming) { return books_.uses().of(coming.chunk) >= op_.due; }) -
       queues_.fetches.begin());
 }
 
 bool Engine::has_fetches_due() const noexcept {
   if (!queues_.catching_up.empty()) return true;
   if (queues_.fetches.empty()) return false;
-  return !op_.ahead || op_.due == never || books_[queues_.fetches.front().chunk].next_use < op_.due;
+  return !op_.ahead.known() || op_.due == never || books_.uses().of(queues_.fetches.front().chunk) < op_.due;
 }
 
 // Between two ops, so that nothing is hidden beside a thread that computes. As an op begins, for what is fetched beside
 // it; as it ends, also for what will be born in the next one.
 void Engine::make_room_ahead(std::size_t missing) {
   constexpr std::size_t most_fetches = 16;  // chunks: more do not start before the next op ends
-  if (!op_.ahead || watch_ != nullptr) return;
+  constexpr double early = 2;               // a fetch is due when half of the time until its op is needed
+  if (!op_.ahead.known() || watch_ != nullptr) return;
   sort_fetches();
-  op_.due = due();
-  const std::size_t births = op_.ahead->births + (books_.in_op() ? 0 : op_.ahead->next_births),
-                    fetches = op_.ahead->makes_room ? std::min(fetches_due(), most_fetches) : 0,
+  const moves::Outlook& outlook = op_.ahead.outlook();
+  const ChunkMoves one = moves_of(chunk_bytes_, slow_.habits.back().speed);
+  op_.due = op_.ahead.due(queues_.fetches, books_.uses(), chunk_of, [&](ChunkIndex) { return early * one.in_and_out; });
+  const std::size_t births = outlook.births + (books_.in_op() ? 0 : outlook.next_births),
+                    fetches = outlook.makes_room ? std::min(fetches_due(), most_fetches) : 0,
                     wanted = missing + births + fetches;
   const std::size_t coming = books_.available() + books_.evicting() + queues_.evictions.size();
   if (wanted <= coming) return;
   const std::size_t lacking = wanted - coming, for_fetches = std::min(lacking, fetches);
-  const Books::Calendar step = expected_calendar();
   const auto leave = [&](Ticks unused_until, std::size_t most) {
-    for (const ChunkIndex c : books_.victims_unused_until(unused_until, step, most)) let_leave(c);
+    for (const ChunkIndex c : books_.victims_unused_until(unused_until, outlook.calendar, most)) let_leave(c);
   };
-  const Ticks until = op_.step_begins + op_.ahead->until, busy = for_fetches > 0 ? busy_until() : 0;
+  const Ticks until = outlook.until, busy = for_fetches > 0 ? busy_until(one.in) : 0;
   if (busy <= until) return leave(until, lacking);
   if (lacking > for_fetches) leave(until, lacking - for_fetches);
   leave(busy, for_fetches);

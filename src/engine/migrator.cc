@@ -115,7 +115,8 @@ void Engine::pump() {
 std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent.size(); }
 
 std::uint32_t Engine::promised() const noexcept {
-  if (op_.ahead) return op_.ahead->births + op_.ahead->next_births;
+  if (op_.ahead.known())
+    return static_cast<std::uint32_t>(op_.ahead.outlook().births + op_.ahead.outlook().next_births);
   if (!books_.in_op() || books_.paged() || op_.events >= op_.frames_to_come.size()) return 0;
   return op_.frames_to_come[op_.events];
 }
@@ -241,8 +242,9 @@ void Engine::make_room() {
   while (waiting_need() > books_.available() + books_.evicting() && books_.in_flight() < slow_.store->depth()) {
     const std::size_t most = std::min<std::size_t>(waiting_need() - books_.available() - books_.evicting(),
                                                    slow_.store->depth() - books_.in_flight());
-    const bool expects = op_.ahead && !books_.paged();
-    const std::vector<ChunkIndex> leaving = expects ? books_.victims(most, expected_calendar()) : books_.victims(most);
+    const bool expects = op_.ahead.known() && !books_.paged();
+    const std::vector<ChunkIndex> leaving =
+        expects ? books_.victims(most, op_.ahead.outlook().calendar) : books_.victims(most);
     for (const ChunkIndex c : leaving) start_eviction(c, MoveCause::room);
     if (!leaving.empty()) continue;
     if (books_.evicting() != 0 || books_.in_flight() != 0 || books_.available() != 0 || books_.birth_goes_on()) break;
@@ -276,7 +278,7 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   if (!books_.may_leave(c)) return false;
   const FrameIndex f = chunk.frame;
   const Nanoseconds now = program_.now();
-  const bool expected_soon = op_.ahead && chunk.next_use < op_.step_begins + op_.ahead->until;
+  const bool expected_soon = op_.ahead.known() && books_.uses().told(c) < op_.ahead.outlook().until;
   if (cause == MoveCause::room && expected_soon) queues_.fetches.push_back({c});  // it has been told before
   if (chunk.state == ChunkState::arrived) {  // no thread could write there: its slot has the bytes
     books_.evicted(c);

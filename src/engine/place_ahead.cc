@@ -7,52 +7,52 @@
 
 namespace vedette {
 
-using moves::NextUses;
+namespace {
+
+const auto block_of = [](const auto& fetch) { return fetch.block; };
+
+}  // namespace
 
 void PlaceExecutor::forget_fetches() {
-  for (const Expected::Fetch& each : ahead_.fetches)
+  for (const Expected::Fetch& each : fetches_)
     if (const auto& slot = blocks_[each.block.value].slot) host_.forget_wish(*slot);
-  ahead_.fetches.clear();
+  fetches_.clear();
 }
 
 void PlaceExecutor::expect(const Expected& expected) {
   const std::lock_guard lock(guard_);
-  ahead_.known = true;
-  ahead_.makes_room = expected.makes_room;
-  ahead_.until = expected.until;
-  ahead_.births = expected.births;
-  ahead_.schedule = expected.schedule;
-  ahead_.uses.begin_op(expected.calendar);
-  if (expected.anew) forget_fetches();
-  for (const NextUses::Use& use : expected.uses) ahead_.uses.expect(use);
+  ahead_.begin(expected.outlook);
+  uses_.begin_op(expected.now);
+  if (expected.outlook.anew) forget_fetches();
+  for (const auto& use : expected.uses) uses_.expect(use);
   for (const Expected::Fetch& fetch : expected.fetches)
-    if (!arena_.in_place(fetch.block)) ahead_.fetches.push_back(fetch);
+    if (!arena_.in_place(fetch.block)) fetches_.push_back(fetch);
 }
 
 void PlaceExecutor::expect_nothing() {
   const std::lock_guard lock(guard_);
-  ahead_.known = false;
+  ahead_.end();
   forget_fetches();
 }
 
 // It was told of before it left: it comes again.
 void PlaceExecutor::leaves_too_soon(BlockIndex index) {
-  if (ahead_.known && ahead_.uses.until(index) < ahead_.until)
-    ahead_.fetches.push_back({.block = index, .unchanged = blocks_[index.value].unchanged});
+  if (ahead_.known() && uses_.until(index) < ahead_.outlook().until)
+    fetches_.push_back({.block = index, .unchanged = blocks_[index.value].unchanged});
 }
 
 // The block whose room is free longest leaves first.
 std::uint64_t PlaceExecutor::rank(BlockIndex index) const {
-  return ~ahead_.uses.room(index, blocks_[index.value].unchanged);
+  return ~uses_.room(index, blocks_[index.value].unchanged, ahead_.outlook().calendar);
 }
 
 // For `bytes` in one piece.
 std::optional<std::vector<PlaceExecutor::BlockIndex>> PlaceExecutor::victims(Bytes bytes) const {
-  if (!ahead_.known) return arena_.victims(bytes);
+  if (!ahead_.known()) return arena_.victims(bytes);
   return arena_.victims(bytes, [this](BlockIndex index) { return rank(index); });
 }
 
-// With what leaves for it, where both share a bus.
+// With what leaves for it, where both share a bus. For links that were measured.
 double PlaceExecutor::ns_of_fetch(Bytes bytes) const {
   const LinkSpeed& link = options_.link;
   const double ns_a_byte = 1 / double(link.read_alone()) + (link.one_bus() ? 1 / double(link.write_alone()) : 0);
@@ -64,9 +64,9 @@ bool PlaceExecutor::has_room_for(Bytes all, Bytes in_one_piece) const {
 }
 
 // Of blocks that are known, and not used before tick `unused_until`. False: there is no such room.
-Result<bool> PlaceExecutor::make_room_ahead(Bytes bytes, std::uint64_t unused_until) {
+Result<bool> PlaceExecutor::make_room_ahead(Bytes bytes, Ticks unused_until) {
   const auto leaving = arena_.victims(bytes, [&](BlockIndex index) -> std::optional<std::uint64_t> {
-    if (ahead_.uses.is_newborn(index) || ahead_.uses.until(index) < unused_until) return std::nullopt;
+    if (uses_.is_newborn(index) || uses_.until(index) < unused_until) return std::nullopt;
     return rank(index);
   });
   Result<void> left;
@@ -75,46 +75,17 @@ Result<bool> PlaceExecutor::make_room_ahead(Bytes bytes, std::uint64_t unused_un
   return true;
 }
 
-// A block that comes earlier than it must takes its room from one that is used sooner, which then moves, too. So a
-// fetch is due where its copy and those before it take the time until its op, or where a later one is. Where the times
-// of ops are not known, each fetch is due.
-std::uint64_t PlaceExecutor::due() const {
-  if (!ahead_.schedule.is_known() || options_.link.read == 0) return NextUses::never;
-  double moving = 0;
-  const std::uint64_t now = ahead_.uses.now();
-  std::uint64_t due = now + 2;  // of the next op: always
-  for (const Expected::Fetch& each : ahead_.fetches) {
-    const std::uint64_t use = ahead_.uses.of(each.block);
-    moving += ns_of_fetch(blocks_[each.block.value].bytes);
-    if (moving >= ahead_.schedule.ns_until(use - now)) due = std::max(due, use + 1);
-  }
-  return due;
-}
-
-// Until this tick the link has more to fetch than it can. A block that is used before then and leaves for another one's
-// fetch has to be fetched, too: that gains nothing. It is counted once an op, or where there are many blocks once in
-// some ops.
-std::uint64_t PlaceExecutor::busy_until() {
-  constexpr std::uint64_t blocks_an_op = 256;
-  const std::uint64_t now = ahead_.uses.now();
-  if (now - ahead_.counted <= blocks_.size() / blocks_an_op && now >= ahead_.counted) return ahead_.busy;
-  ahead_.counted = now;
-  ahead_.busy = 0;
-  if (!ahead_.schedule.is_known() || options_.link.read == 0) return 0;
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> away;  // next use, bytes
-  for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
-    const Block& block = blocks_[i];
-    if (!block.alive || block.dropped || arena_.in_place({i}) || !ahead_.uses.is_told({i})) continue;
-    away.emplace_back(ahead_.uses.of({i}), block.bytes.value);
-  }
-  std::sort(away.begin(), away.end());
-  double moving = 0;
-  for (const auto& [use, bytes] : away) {
-    if (!ahead_.schedule.has(use - now)) break;
-    moving += ns_of_fetch({bytes});
-    if (moving >= ahead_.schedule.ns_until(use - now)) ahead_.busy = use + 1;
-  }
-  return ahead_.busy;
+Ticks PlaceExecutor::busy_until() {
+  if (options_.link.read == 0) return 0;
+  return ahead_.busy_until(uses_.now(), blocks_.size(), [&] {
+    std::vector<std::pair<Ticks, double>> transfers;
+    for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+      const Block& block = blocks_[i];
+      if (!block.alive || block.dropped || arena_.in_place({i}) || !uses_.is_told({i})) continue;
+      transfers.emplace_back(uses_.of({i}), ns_of_fetch(block.bytes));
+    }
+    return transfers;
+  });
 }
 
 // False: not yet, and nothing that is used later comes before it.
@@ -123,9 +94,10 @@ Result<bool> PlaceExecutor::comes_ahead(const Expected::Fetch& next) {
   const Bytes bytes = blocks_[next.block.value].bytes;
   host_.bring(slot);
   if (!host_.is_near(slot)) return true;  // it is read from the disk
-  while (!has_room_for(bytes + ahead_.births, bytes)) {
-    if (!ahead_.makes_room) return false;
-    const std::uint64_t stays = std::max({ahead_.until, busy_until(), ahead_.uses.of(next.block) + 1});
+  const Bytes next_births{ahead_.outlook().next_births};
+  while (!has_room_for(bytes + next_births, bytes)) {
+    if (!ahead_.outlook().makes_room) return false;
+    const Ticks stays = std::max({ahead_.outlook().until, busy_until(), uses_.of(next.block) + 1});
     const auto made = make_room_ahead(bytes, stays);
     if (!made || !*made) return made;
   }
@@ -142,20 +114,19 @@ bool PlaceExecutor::has_come(const Expected::Fetch& fetch) const {
 
 Result<void> PlaceExecutor::look_ahead() {
   const std::lock_guard lock(guard_);
-  while (ahead_.births.value > 0 && !has_room_for(ahead_.births, ahead_.births)) {
-    const auto made = make_room_ahead(ahead_.births, ahead_.until);
+  const Bytes births{ahead_.outlook().next_births};
+  while (births.value > 0 && !has_room_for(births, births)) {
+    const auto made = make_room_ahead(births, ahead_.outlook().until);
     if (!made) return made.error();
     if (!*made) break;
   }
-  std::vector<Expected::Fetch>& fetches = ahead_.fetches;
-  std::erase_if(fetches, [&](const Expected::Fetch& each) { return has_come(each); });
-  if (fetches.empty()) return {};
-  std::stable_sort(fetches.begin(), fetches.end(), [&](const Expected::Fetch& a, const Expected::Fetch& b) {
-    return ahead_.uses.of(a.block) < ahead_.uses.of(b.block);
-  });
-  const std::uint64_t until = due();
-  for (std::size_t i = 0; i < fetches.size() && ahead_.uses.of(fetches[i].block) < until; ++i) {
-    const Expected::Fetch next = fetches[i];
+  std::erase_if(fetches_, [&](const Expected::Fetch& each) { return has_come(each); });
+  if (fetches_.empty()) return {};
+  ahead_.sort(fetches_, uses_, block_of);
+  const auto ns_of = [&](BlockIndex index) { return ns_of_fetch(blocks_[index.value].bytes); };
+  const Ticks until = options_.link.read == 0 ? never : ahead_.due(fetches_, uses_, block_of, ns_of);
+  for (std::size_t i = 0; i < fetches_.size() && uses_.of(fetches_[i].block) < until; ++i) {
+    const Expected::Fetch next = fetches_[i];
     if (has_come(next)) continue;  // it was told of twice
     const auto comes = comes_ahead(next);
     if (!comes) return comes.error();

@@ -238,7 +238,7 @@ Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle st
     return give_up(waits.error());
   }
   blocks_[index.value] = {.bytes = bytes, .alive = true, .unended = {number}};
-  ahead_.uses.born(index);
+  uses_.replaced(index);
   counters_.live += bytes;
   counters_.most_live = std::max(counters_.most_live, counters_.live);
   counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());

@@ -33,6 +33,7 @@
 #include "cuda/device_range.h"
 #include "cuda/points.h"
 #include "engine/host_slots.h"
+#include "moves/look_ahead.h"
 #include "moves/next_uses.h"
 #include "moves/op_schedule.h"
 #include "moves/range_allocator.h"
@@ -132,13 +133,9 @@ class PlaceExecutor {
 
   // Ops without a plan: what an earlier step lets expect of the op that begins next, and of those that follow.
   struct Expected {
-    moves::NextUses::Calendar calendar;
-    bool anew = false;        // fetches that were told before are wrong by now
-    bool makes_room = true;   // for fetches; else only holes are filled
-    std::uint64_t until = 0;  // tick: what is used before then stays
-    Bytes births;             // of the next op
-    OpSchedule schedule;
-    std::span<const moves::NextUses::Use> uses;
+    Ticks now = 0;
+    moves::Outlook outlook;  // births in bytes
+    std::span<const moves::NextUses<BlockIndex>::Use> uses;
     struct Fetch {
       BlockIndex block;
       bool unchanged = false;
@@ -226,10 +223,9 @@ class PlaceExecutor {
   std::uint64_t rank(BlockIndex) const;
   std::optional<std::vector<BlockIndex>> victims(Bytes) const;
   bool has_room_for(Bytes all, Bytes in_one_piece) const;
-  Result<bool> make_room_ahead(Bytes, std::uint64_t unused_until);
+  Result<bool> make_room_ahead(Bytes, Ticks unused_until);
   double ns_of_fetch(Bytes) const;
-  std::uint64_t due() const;
-  std::uint64_t busy_until();
+  Ticks busy_until();
   Result<bool> comes_ahead(const Expected::Fetch&);
   void forget_fetches();
   bool has_come(const Expected::Fetch&) const;
@@ -289,16 +285,9 @@ class PlaceExecutor {
   Ends ends_ = Ends::marked;      // of the latest op
   std::vector<BlockIndex> away_;  // of the op that begins
   std::vector<Coming> coming_;
-  struct {
-    bool known = false;
-    moves::NextUses uses;
-    std::vector<Expected::Fetch> fetches;  // to come
-    bool makes_room = false;
-    std::uint64_t until = 0;
-    Bytes births;
-    OpSchedule schedule;
-    std::uint64_t counted = 0, busy = 0;  // ticks: when busy_until() was counted, and what it was
-  } ahead_;
+  moves::NextUses<BlockIndex> uses_;
+  moves::LookAhead ahead_;
+  std::vector<Expected::Fetch> fetches_;  // that are expected
   Counters counters_;
 };
 

@@ -197,7 +197,7 @@ Result<PlaceExecutor::Born> PlaceExecutor::allocate_copy(Bytes bytes, Address fr
   } else {
     host_.filled(*block.slot, *copied);
   }
-  ahead_.uses.born(index);
+  uses_.replaced(index);
   counters_.live += bytes;
   counters_.most_live = std::max(counters_.most_live, counters_.live);
   counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());

@@ -117,7 +117,7 @@ Result<bool> PlaceExecutor::pin_for(std::span<const BlockIndex> blocks, std::uin
     Block& block = blocks_[index.value];
     ++block.pins;
     arena_.use(index);
-    ahead_.uses.used(index);
+    uses_.used(index);
     if (!block.unended.contains(number)) block.unended.push_back(number);
   }
   return waits;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "moves/op_schedule.h"
+#include "moves/ticks.h"
 #include "os/chunk_index.h"
 #include "os/program.h"
 #include "vedette/model.h"
@@ -38,13 +39,6 @@ class GpuMemory;
 namespace detail {
 
 class TensorDrops;
-
-using Ticks = std::uint64_t;  // the program's clock: one an op or section, growing over steps
-
-// Ticks of different steps never meet: no step has this many ops or sections, which StepLogger asserts. A step of more
-// ops than are logged ends there for the session; the rest of the ticks is left to sections.
-constexpr Ticks ticks_of_a_step = 1'000'000;
-constexpr std::uint32_t most_ops_of_a_step = 900'000;
 
 // The moves of a plan at one op, or at one section of it.
 struct OpMoves {

@@ -284,23 +284,16 @@ void GpuExecutor::expect(const Part& part) {
   for (const OpMoves::NextUse& use : ahead.next_uses) {
     const BlockIndex* const block = block_of(use.chunks);
     if (block == nullptr) continue;
-    ahead_.uses.push_back({.block = *block,
+    ahead_.uses.push_back({.index = *block,
                            .tick = part.step_begins + use.after,
-                           .dead_at = use.dead_at ? part.step_begins + *use.dead_at : moves::NextUses::never});
+                           .dead_at = use.dead_at ? part.step_begins + *use.dead_at : never});
   }
   for (const OpMoves::Fetch& fetch : ahead.fetches)
     if (const BlockIndex* const block = block_of(fetch.chunks))
       ahead_.fetches.push_back({.block = *block, .unchanged = fetch.unchanged});
-  places_->expect({.calendar = {.now = part.tick,
-                                .ends = part.step_begins + ahead.ends,
-                                .next_begins = part.step_begins + ticks_of_a_step},
-                   .anew = ahead.anew,
-                   .makes_room = ahead.makes_room,
-                   .until = part.step_begins + ahead.until,
-                   .births = {ahead.next_births * options_.chunk.value},
-                   .schedule = ahead.schedule,
-                   .uses = ahead_.uses,
-                   .fetches = ahead_.fetches});
+  moves::Outlook outlook = moves::outlook_of(ahead, part.step_begins);
+  outlook.next_births *= options_.chunk.value;  // those of the running op have no part in it: it begins
+  places_->expect({.now = part.tick, .outlook = outlook, .uses = ahead_.uses, .fetches = ahead_.fetches});
 }
 
 PlaceExecutor::Ends GpuExecutor::ends_of(OpIndex op) const noexcept {

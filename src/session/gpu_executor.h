@@ -178,7 +178,7 @@ class GpuExecutor final : public Executor,
   std::vector<BlockIndex> operands_;  // of the running op
   struct {                            // of a step without a plan
     bool known = false;
-    std::vector<moves::NextUses::Use> uses;
+    std::vector<moves::NextUses<BlockIndex>::Use> uses;
     std::vector<PlaceExecutor::Expected::Fetch> fetches;
   } ahead_;
   std::uint32_t op_chunks_ = 0;  // of its operands and births

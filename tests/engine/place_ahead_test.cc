@@ -9,7 +9,7 @@ namespace vedette::testing::place_ahead_test {
 namespace {
 
 using BlockIndex = PlaceExecutor::BlockIndex;
-using moves::NextUses;
+using NextUses = moves::NextUses<BlockIndex>;
 
 class PlacesAhead : public SimulatedGpu {};
 
@@ -136,16 +136,16 @@ TEST_F(PlacesAhead, WhatIsUsedLastMakesRoomForWhatComesNext) {
   places.executor->leave(places.blocks[0]).value();
   for (const std::size_t i : {1u, 2u, 3u}) places.use(i);
   // The next ops use 1 and 0; 2 follows soon, and 3 in the next step.
-  const NextUses::Use uses[] = {{.block = places.blocks[0], .tick = 12},
-                                {.block = places.blocks[1], .tick = 11},
-                                {.block = places.blocks[2], .tick = 13},
-                                {.block = places.blocks[3], .tick = 1'000'011}};
+  const NextUses::Use uses[] = {{.index = places.blocks[0], .tick = 12},
+                                {.index = places.blocks[1], .tick = 11},
+                                {.index = places.blocks[2], .tick = 13},
+                                {.index = places.blocks[3], .tick = 1'000'011}};
   const PlaceExecutor::Expected::Fetch comes[] = {{.block = places.blocks[0], .unchanged = true}};
-  places.executor->expect({.calendar = {.now = 10, .ends = 15, .next_begins = 1'000'000},
-                           .until = 13,
-                           .births = 256_KiB,
-                           .uses = uses,
-                           .fetches = comes});
+  places.executor->expect(
+      {.now = 10,
+       .outlook = {.until = 13, .calendar = {.ends = 15, .next_begins = 1'000'000}, .next_births = 256 << 10},
+       .uses = uses,
+       .fetches = comes});
   places.use(1);
   places.executor->look_ahead().value();
   EXPECT_NE(places.executor->address(places.blocks[0]), 0u) << "it came ahead of its op";

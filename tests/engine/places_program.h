@@ -146,22 +146,23 @@ class PlacesProgram {
     targets_ += targets.size();
   }
   void expect(const Tensor& to, const Tensor& from) {
-    std::vector<moves::NextUses::Use> uses;
+    std::vector<moves::NextUses<PlaceExecutor::BlockIndex>::Use> uses;
     std::vector<PlaceExecutor::Expected::Fetch> fetches;
     ++tick_;
     for (const Tensor& each : tensors_) {
       if (random_() % 3 == 0) continue;
-      uses.push_back({.block = each.block,
+      uses.push_back({.index = each.block,
                       .tick = tick_ + random_() % 40,
-                      .dead_at = random_() % 4 == 0 ? tick_ + random_() % 40 : moves::NextUses::never});
+                      .dead_at = random_() % 4 == 0 ? tick_ + random_() % 40 : never});
       if (random_() % 4 == 0) fetches.push_back({.block = each.block, .unchanged = random_() % 2 == 0});
     }
-    for (const Tensor* each : {&to, &from}) uses.push_back({.block = each->block, .tick = tick_ + 1});
-    executor_->expect({.calendar = {.now = tick_, .ends = tick_ + 10, .next_begins = tick_ + 20},
-                       .anew = random_() % 16 == 0,
-                       .makes_room = random_() % 4 != 0,
-                       .until = tick_ + random_() % 8,
-                       .births = {random_() % 3 * (16 << 10)},
+    for (const Tensor* each : {&to, &from}) uses.push_back({.index = each->block, .tick = tick_ + 1});
+    executor_->expect({.now = tick_,
+                       .outlook = {.anew = random_() % 16 == 0,
+                                   .makes_room = random_() % 4 != 0,
+                                   .until = tick_ + random_() % 8,
+                                   .calendar = {.ends = tick_ + 10, .next_begins = tick_ + 20},
+                                   .next_births = random_() % 3 * (16 << 10)},
                        .uses = uses,
                        .fetches = fetches});
   }

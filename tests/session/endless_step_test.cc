@@ -28,7 +28,7 @@ void run_ops(Session& session, std::vector<Block>& blocks, std::uint64_t count) 
 
 TEST(EndlessStep, RunsToItsEndAndIsToldOnce) {
   if (testing::sanitized) GTEST_SKIP() << "a million ops take minutes with a sanitizer";
-  constexpr std::uint64_t ops = detail::most_ops_of_a_step + 200'000;
+  constexpr std::uint64_t ops = most_ops_of_a_step + 200'000;
   std::vector<std::string> heard;
   const auto opened = testing::open_session(1_MiB, "host", "vedette", 64_KiB, nullptr, &heard);
   Session& session = *opened;
