@@ -135,7 +135,8 @@ class Prices {
     const auto then = simulate(*early, run_.budget, run_.chunk, run_.policy);
     if (!then || gain(*then) < worth_telling) return std::nullopt;
     return line(Change::step_in_backward, *then,
-                "Update each parameter in the backward pass (vedette::step_in_backward): " + arrow(*then) + ".");
+                std::string("Update each parameter in the backward pass (") + (in_python_ ? "vedette." : "vedette::") +
+                    "step_in_backward): " + arrow(*then) + ".");
   }
 
   // The smallest of them that brings most of what the largest brings.
@@ -207,8 +208,9 @@ class Prices {
     const auto then = simulate(trace_, run_.budget, run_.chunk, run_.policy, true);
     if (!then || gain(*then) < worth_another_policy) return std::nullopt;
     return line(Change::recompute, *then,
-                "Let the policy recompute what is dear to move (.recompute = vedette::Recompute::planned): " +
-                    arrow(*then) + ".");
+                std::string("Let the policy recompute what is dear to move (") +
+                    (in_python_ ? "recompute=\"planned\"" : ".recompute = vedette::Recompute::planned") +
+                    "): " + arrow(*then) + ".");
   }
 
   Bytes in_whole_chunks(double bytes, bool up) const {
@@ -227,6 +229,7 @@ class Prices {
   Trace trace_;
   Simulated now_;
   const bool recomputes_ = run_.machine.can_recompute;
+  const bool in_python_ = run_.origin.command.find("python") != std::string::npos;
   bool over_ = false;
 };
 
@@ -238,13 +241,17 @@ std::string_view name_of(Change change) noexcept {
   return names[static_cast<std::size_t>(change)];
 }
 
-Advised advised_of(const Run& run, const ReportOptions& options, const Waterfall& fall) {
+Advised advised_of(const Run& run, const ReportOptions& options, const Waterfall& fall, const Noise& noise) {
   const auto none = [](std::string why) { return Advised{.lines = {}, .simulated = {}, .note = std::move(why)}; };
   if (!fall.known) return none("Advice needs a recorded step with its times and its profile.");
   if (!options.adviser.simulate || !options.adviser.in_chunks) return none("No simulator was asked for advice.");
   if (run.machine.tiers.size() < 2 || run.chunk.value == 0 || run.budget < run.chunk)
     return none("The recording names no slow tier that a simulator could use.");
   if (run.steady.empty()) return none("No step ran after warm-up and profiling, so there is nothing to improve yet.");
+  if (noise.disturbed)
+    return none(
+        "No advice: other load disturbed this run, and what a change brings is not told from it; record it again "
+        "where nothing else runs.");
   return Prices(run, options, fall).advise();
 }
 

@@ -251,8 +251,9 @@ Report analyse(const Run& run, const ReportOptions& options) {
   report.path = run.path;
   report.headline = headline_of(run, options);
   report.origin = run.origin;
-  report.waterfall = waterfall_of(run, report.headline);
-  report.advised = advised_of(run, options, report.waterfall);
+  report.noise = noise_of(run, report.headline);
+  report.waterfall = waterfall_of(run, report.headline, report.noise);
+  report.advised = advised_of(run, options, report.waterfall, report.noise);
   const std::size_t stride = std::max<std::size_t>(
       1, (run.steps.size() + options.most_steps - 1) / std::max<std::size_t>(options.most_steps, 1));
   for (std::size_t i = 0; i < run.steps.size(); i += stride) report.steps.rows.push_back(run.steps[i]);
@@ -286,7 +287,6 @@ Report analyse(const Run& run, const ReportOptions& options) {
   remark(!run.steps.empty() && run.steady.empty(),
          "No step ran after warm-up and profiling: the shown one is of them, and stands for no other.");
   const Headline& h = report.headline;
-  report.noise = noise_of(run, h);
   report.energy = energy_of(run);
   remark(report.noise.disturbed, report.noise.why);
   remark(run.origin.tables.bytes() > 0, about_tables(run.origin.tables));

@@ -75,8 +75,13 @@ Json of(const LostTime& l) {
 }
 
 Json of(const Waterfall& w) {
-  return {{"known", w.known},        {"bound_ns", of(w.bound)}, {"step_ns", of(w.step)},
-          {"ahead_ns", of(w.ahead)}, {"lost", list(w.lost)},    {"beside_moves_ns", of(w.beside_moves)}};
+  return {{"known", w.known},
+          {"bound_ns", of(w.bound)},
+          {"step_ns", of(w.step)},
+          {"ahead_ns", of(w.ahead)},
+          {"lost", list(w.lost)},
+          {"beside_moves_ns", of(w.beside_moves)},
+          {"processor_wait", of(w.processor_wait)}};
 }
 
 Json of(const Advice& a) {

@@ -207,7 +207,7 @@ function verdict(run) {
   const fit = h.fits ? 'It fits' : 'It does not fit';
   const where = bytes(h.peak_bytes) + ' of live memory in ' + bytes(h.budget_bytes) + ' (' + fixed(h.budget_share * 100, 0) + '\u00a0%)';
   const speed = !missing(h.speed_of_plain) ? ', at ' + fixed(h.speed_of_plain, 2) + '\u00a0\u00d7 the speed of plain training'
-    : !missing(h.speed_of_bound) ? ', at ' + fixed(h.speed_of_bound, 2) + '\u00a0\u00d7 the speed that no plan of whole ops can exceed' : '';
+    : !missing(h.speed_of_bound) ? ', at ' + fixed(h.speed_of_bound, 2) + '\u00a0\u00d7 the speed that no plan of whole ops can exceed' + (run.noise.disturbed ? ' (other load disturbed the run, so that this is not the plan\u2019s doing alone)' : '') : '';
   return fit + ': ' + where + speed + '.';
 }
 
@@ -258,6 +258,7 @@ function waterfall(run) {
     at += lost.time_ns;
   });
   made.append(row('div', 'step', 'Step ' + text(run.shown_step), 0, w.step_ns, shown('waterfall.step_ns')));
+  if (!missing(w.processor_wait) && run.noise.disturbed) made.append(element('p', {}, 'In ', figure(run, 'waterfall.processor_wait', percent), ' of the time tasks of this machine waited for a processor. It makes operators longer, and no plan changes it.'));
   if (w.ahead_ns > 0) made.append(element('p', {}, 'The step was ', figure(run, 'waterfall.ahead_ns', time), ' faster than the bound, which is one of whole operators: large ones ran in sections.'));
   return made;
 }

@@ -89,6 +89,8 @@ struct Waterfall {
   Nanoseconds ahead;           // the step was faster than the bound by this: large ops ran in sections
   Nanoseconds beside_moves;    // of the longer operators' time, in ops beside which bytes moved
   std::vector<LostTime> lost;  // one of each cause, in their order
+  // of the step's time: some task of the machine waited for a processor, which makes operators longer
+  std::optional<double> processor_wait;
 };
 
 enum class Change : std::uint8_t { step_in_backward, more_memory, chunk, policy, less_memory, recompute };
@@ -401,8 +403,9 @@ Trace simulated_trace(const Run&);
 // tensors. Needs a tier.
 Machine machine_of_session(const Run&);
 Headline headline_of(const Run&, const ReportOptions&);
-Waterfall waterfall_of(const Run&, const Headline&);
-Advised advised_of(const Run&, const ReportOptions&, const Waterfall&);
+Waterfall waterfall_of(const Run&, const Headline&, const Noise& = {});
+// None where something disturbed the run: the differences that a change makes are not told from noise.
+Advised advised_of(const Run&, const ReportOptions&, const Waterfall&, const Noise& = {});
 // The same step with each parameter updated as soon as its gradient is complete; nullopt: its optimizer runs no
 // operators, or they use the gradients of several parameters, or nothing would run earlier.
 std::optional<Trace> updated_early(const Trace&);

@@ -16,7 +16,16 @@ namespace vedette::report {
 
 namespace {
 
-constexpr std::size_t most_tensors = 40, name_width = 36;
+constexpr std::size_t most_tensors = 40, name_width = 36, widest_name = 60;
+
+// Of a column of names, so that those that belong together are told apart.
+template <class Rows, class NameOf>
+std::size_t width_of(const Rows& rows, std::size_t most, NameOf name_of_row) {
+  std::size_t width = name_width;
+  for (std::size_t i = 0; i < rows.size() && i < most; ++i)
+    width = std::max(width, printable(name_of_row(rows[i])).size());
+  return std::min(width, widest_name);
+}
 
 std::string times(const std::optional<double>& ratio) { return ratio ? fmt::format("{:.3f} x", *ratio) : "-"; }
 
@@ -122,7 +131,7 @@ void waterfall(Lines& out, const Report& r) {
                                     [&](const LayerRow& each) { return each.layer == lost.layers[i].layer; });
       const bool named = row != r.layers.end() && row->layer >= 0;
       where += fmt::format("{}{} {}", where.empty() ? "" : ", ",
-                           named ? printable(row->name, name_width) : "(ops without a layer)",
+                           named ? printable_name(row->name, name_width) : "(ops without a layer)",
                            readable(lost.layers[i].time));
     }
     const std::string time = lost.time.value == 0 ? "0 ms" : "+ " + readable(lost.time);
@@ -130,6 +139,10 @@ void waterfall(Lines& out, const Report& r) {
                {where.empty() ? time : fmt::format("{:<13}most in {}", time, where), ""});
   }
   out.figure("step", {readable(fall.step), ""});
+  if (fall.processor_wait && r.noise.disturbed)
+    out.figure(
+        "without a processor",
+        {fmt::format("tasks waited for one in {:.0f} % of the time: no plan's doing", 100 * *fall.processor_wait), ""});
   if (fall.ahead.value > 0)
     out.figure("faster than the bound by", {readable(fall.ahead) + ": large ops ran in sections", ""});
 }
@@ -141,7 +154,8 @@ void differences(Lines& out, const Report& run, const Report& other) {
   if (rows.empty()) return;
   const auto largest = static_cast<double>(std::max<std::int64_t>(1, std::abs(rows.front().change.value)));
   out.title("Layers of both runs, by what changed of their time and stalls");
-  out.text += fmt::format("{:<36} {:<10}{:>11}{:>11}{:>11}{:>11}{:>12}  {:^{}}\n", "layer", "phase", "time",
+  const std::size_t width = width_of(rows, most_layers, [](const LayerDifference& d) { return d.name; });
+  out.text += fmt::format("{:<{}} {:<10}{:>11}{:>11}{:>11}{:>11}{:>12}  {:^{}}\n", "layer", width, "phase", "time",
                           "the other", "stall", "the other", "change", "faster | slower", 2 * half_bar + 1);
   for (std::size_t i = 0; i < rows.size() && i < most_layers; ++i) {
     const LayerDifference& d = rows[i];
@@ -154,8 +168,8 @@ void differences(Lines& out, const Report& run, const Report& other) {
                                            : d.change.value < 0 ? "-"
                                                                 : "",
                                            readable(Nanoseconds{std::abs(d.change.value)}));
-    out.text += fmt::format("{:<36} {:<10}{:>11}{:>11}{:>11}{:>11}{:>12}  {:>{}}|{:<{}}\n",
-                            d.name.empty() ? "(ops without a layer)" : printable(d.name, name_width),
+    out.text += fmt::format("{:<{}} {:<10}{:>11}{:>11}{:>11}{:>11}{:>12}  {:>{}}|{:<{}}\n",
+                            d.name.empty() ? "(ops without a layer)" : printable_name(d.name, width), width,
                             printable(d.phase), readable(d.here.time), readable(d.there.time), readable(d.here.stall),
                             readable(d.there.stall), change, slower ? "" : bar, half_bar, slower ? bar : "", half_bar);
   }
@@ -173,13 +187,14 @@ void advice(Lines& out, const Report& r) {
 void layers(Lines& out, const Report& report) {
   if (report.layers.empty()) return;
   out.title("Layers, in the order in which they run");
-  out.text += fmt::format("{:<36} {:<10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>8}\n", "layer", "phase", "time", "read",
-                          "written", "moved in", "moved out", "stall", "faults");
+  const std::size_t width = width_of(report.layers, report.layers.size(), [](const LayerRow& l) { return l.name; });
+  out.text += fmt::format("{:<{}} {:<10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>8}\n", "layer", width, "phase", "time",
+                          "read", "written", "moved in", "moved out", "stall", "faults");
   for (const LayerRow& l : report.layers) {
-    out.text += fmt::format("{:<36} {:<10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>8}\n",
-                            l.layer < 0 ? "(ops without a layer)" : printable(l.name, name_width), printable(l.phase),
-                            readable(l.time), readable(l.read), readable(l.written), readable(l.moved_in),
-                            readable(l.moved_out), readable(l.stall), l.faults);
+    out.text += fmt::format("{:<{}} {:<10}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}{:>8}\n",
+                            l.layer < 0 ? "(ops without a layer)" : printable_name(l.name, width), width,
+                            printable(l.phase), readable(l.time), readable(l.read), readable(l.written),
+                            readable(l.moved_in), readable(l.moved_out), readable(l.stall), l.faults);
   }
 }
 
@@ -189,13 +204,14 @@ void tensors(Lines& out, const Report& report) {
   for (const TensorRow& t : report.tensors) largest.push_back(&t);
   std::stable_sort(largest.begin(), largest.end(), [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
   out.title("Tensors, largest first");
-  out.text += fmt::format("{:<36} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n", "tensor", "role", "bytes",
-                          "ops", "reads", "writes", "class", "tier", "in", "out");
+  const std::size_t width = width_of(largest, most_tensors, [](const TensorRow* t) { return t->name; });
+  out.text += fmt::format("{:<{}} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n", "tensor", width, "role",
+                          "bytes", "ops", "reads", "writes", "class", "tier", "in", "out");
   for (std::size_t i = 0; i < largest.size() && i < most_tensors; ++i) {
     const TensorRow& t = *largest[i];
     const std::string life = t.persistent ? "all" : t.life ? fmt::format("{}-{}", t.life->begin, t.life->end - 1) : "-";
     out.text +=
-        fmt::format("{:<36} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n", printable(t.name, name_width),
+        fmt::format("{:<{}} {:<11}{:>11}{:>12}{:>7}{:>7} {:<12}{:<8}{:>6}{:>6}\n", printable_name(t.name, width), width,
                     printable(t.role), readable(t.bytes), life, t.reads, t.writes, name_of(t.warmth),
                     t.tier.empty() ? "-" : printable(t.tier, 7), t.fetches, t.evictions);
   }

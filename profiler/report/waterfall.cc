@@ -140,7 +140,7 @@ std::string_view name_of(Lost cause) noexcept {
   return names[static_cast<std::size_t>(cause)];
 }
 
-Waterfall waterfall_of(const Run& run, const Headline& headline) {
+Waterfall waterfall_of(const Run& run, const Headline& headline, const Noise& noise) {
   Waterfall fall;
   const bool whole = run.shown_profile() != nullptr && run.shown_step() != nullptr && run.origin.imported.empty() &&
                      !run.ops.empty() && run.ops.size() == run.shown_profile()->trace.ops.size() &&
@@ -153,6 +153,7 @@ Waterfall waterfall_of(const Run& run, const Headline& headline) {
   add_stalls(accounts, run, fetches, writes);
   fall.beside_moves = add_operators(accounts, run, steady_trace(run), Times(std::move(both)));
   fall.known = true;
+  fall.processor_wait = noise.processor_wait;
   fall.bound = *headline.bound;
   fall.step = run.shown_step()->time();
   // Time after the last op, and the rest that contradicting records leave over.

@@ -77,4 +77,17 @@ inline std::string printable(std::string_view text, std::size_t width) {
   return clean.append(dots.substr(0, width));
 }
 
+// As `printable`, in at most `width` bytes: of a longer name the middle becomes "...", since names that belong together
+// differ at their ends ("model.layers.0.self_attn.q_proj weight"). A third is left of the beginning.
+inline std::string printable_name(std::string_view text, std::size_t width) {
+  constexpr std::string_view dots = "...";
+  std::string clean = printable(text);
+  if (clean.size() <= width || width < 2 * dots.size()) return printable(text, width);
+  const auto inside = [&](std::size_t at) { return (static_cast<unsigned char>(clean[at]) & 0xc0) == 0x80; };
+  std::size_t end = (width - dots.size()) / 3, begin = clean.size() - (width - dots.size() - end);
+  while (end > 0 && inside(end)) --end;
+  while (begin < clean.size() && inside(begin)) ++begin;
+  return clean.substr(0, end).append(dots).append(clean.substr(begin));
+}
+
 }  // namespace vedette

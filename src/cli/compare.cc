@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 
 struct CompareOptions {
   std::vector<std::string> traces, fast;
-  std::string policies = "all", machine = "a100-g10", directory = ".", page, timeline;
+  std::string policies = "all", machine, directory = ".", page, timeline;
   std::uint64_t seed = 1;
   std::uint32_t noise = 0;
   bool json = false;
@@ -69,8 +69,8 @@ void print_heading(const Row& row) {
         row.lower_bound.value == 0
             ? 100.0
             : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value));
-  print("  {:<16} {:>8} {:>11} {:>11} {:>11} {:>11} {:>11} {:>10}\n", "policy", "% ideal", "stall ms", "again ms", "in",
-        "out", "peak", "plan ms");
+  print("  {:<16} {:>8} {:>11} {:>12} {:>11} {:>11} {:>11} {:>10}\n", "policy", "% ideal", "stall ms", "recompute ms",
+        "in", "out", "peak", "plan ms");
 }
 
 void print_row(const Row& row, const PolicyEntry& entry) {
@@ -80,7 +80,7 @@ void print_row(const Row& row, const PolicyEntry& entry) {
   }
   const Replayed& got = *row.replayed;
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
-  print("  {:<16} {:>8.2f} {:>11.1f} {:>11.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry, row),
+  print("  {:<16} {:>8.2f} {:>11.1f} {:>12.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry, row),
         row.percent_of_ideal(), ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in),
         readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
 }
@@ -158,6 +158,11 @@ std::vector<Cell> compare_trace(const Trace& trace, const Machine& machine, cons
       print_row(rows.back(), entry);
       std::fflush(stdout);
     }
+    const std::span of_size(rows.data() + cells.back().first_row, entries.size());
+    if (!options.json && all_alike(of_size))
+      print(
+          "  all policies that run here are within 1 % of each other: this much fast memory leaves nothing to "
+          "choose\n");
   }
   std::stable_sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) {
     return a.machine.tiers[0].capacity < b.machine.tiers[0].capacity;
@@ -185,19 +190,29 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
       throw Failure({Cause::malformed_input,
                      "--timeline draws two of the policies that are compared; name them as in vedette,sentinel"});
   }
-  const Machine machine = read_machine(options.machine, options.directory);
   std::vector<Trace> traces;
-  for (const std::string& file : options.traces) traces.push_back(read_trace(file));
+  std::vector<Chosen> machines;  // of each trace
+  for (const std::string& file : options.traces) {
+    traces.push_back(read_trace(file));
+    machines.push_back(machine_for(file, options.machine, options.directory));
+  }
   // errors are told before hours of work, not after
-  for (const Trace& trace : traces) sizes_of(options, trace, machine);
+  for (std::size_t t = 0; t < traces.size(); ++t) sizes_of(options, traces[t], machines[t].machine);
   std::vector<std::string> inputs = split(options.policies, ',');
   inputs.push_back(options.machine);
   inputs.insert(inputs.end(), options.traces.begin(), options.traces.end());
   auto page = optional_output(options.page, inputs);
   std::vector<Timeline> timelines;
-  for (const Trace& trace : traces) {
+  std::vector<Chosen> different;
+  for (std::size_t t = 0; t < traces.size(); ++t) {
+    const Machine& machine = machines[t].machine;
+    const bool known = std::any_of(different.begin(), different.end(), [&](const Chosen& each) {
+      return tiers_and_links(each.machine) == tiers_and_links(machine);
+    });
+    if (!known) different.push_back(machines[t]);
+    if (!known && !options.json) print_machine(machines[t]);
     const std::vector<Cell> cells =
-        compare_trace(trace, machine, sizes_of(options, trace, machine), entries, options, rows);
+        compare_trace(traces[t], machine, sizes_of(options, traces[t], machine), entries, options, rows);
     if (!page) continue;
     if (auto drawn = timeline_of(cells, rows, entries, options)) timelines.push_back(*std::move(drawn));
   }
@@ -211,8 +226,7 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
   if (!page) return;
   page->stream() << compare_page(rows, entries, timelines,
                                  {.command = command_of_this_process(),
-                                  .machine_name = options.machine,
-                                  .machine = machine,
+                                  .machines = different,
                                   .seed = options.seed,
                                   .noise_percent = options.noise});
   page->finish();
@@ -249,7 +263,7 @@ void add_compare(CLI::App& app) {
   verb->add_option("--policy", options->policies,
                    "all, names, or files of policies of your own (docs/own-policy.md), with commas")
       ->capture_default_str();
-  verb->add_option("--machine", options->machine, machine_words())->capture_default_str();
+  verb->add_option("--machine", options->machine, machine_words());
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
   verb->add_option("--seed", options->seed, "of policies that search at random, and of the noise")

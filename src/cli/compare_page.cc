@@ -65,6 +65,13 @@ std::vector<Curve> lines_of(const std::vector<const Row*>& rows) {
   return lines;
 }
 
+// The first line stands for the others, beside the bound.
+std::vector<Curve> one_for_all(std::vector<Curve> lines) {
+  std::erase_if(lines, [&](const Curve& line) { return &line != &lines.front() && line.policy != bound_name; });
+  lines.front().policy = "all policies";
+  return lines;
+}
+
 // Where things lie: fast memory to the right, the step's time upwards in logarithms from a little below the ideal.
 class Chart {
  public:
@@ -210,22 +217,14 @@ figure{margin:1em 0}figcaption{color:var(--soft);max-width:60em}
 svg .soft{fill:var(--soft)}g.line:hover polyline{stroke-width:5})";
 
 std::string provenance_of(const Provenance& from) {
-  std::string tiers, links;
-  for (const Tier& tier : from.machine.tiers) {
-    const bool endless = tier.capacity.value >= std::uint64_t{1} << 59;
-    tiers += fmt::format("{}{} {}", tiers.empty() ? "" : ", ", html_escaped(tier.name),
-                         endless ? "without limit" : readable(tier.capacity));
-  }
-  for (const Link& link : from.machine.links)
-    links += fmt::format(
-        "{}{} to {} {:.3g} GB/s", links.empty() ? "" : ", ", html_escaped(from.machine.tiers[link.source.value].name),
-        html_escaped(from.machine.tiers[link.target.value].name), static_cast<double>(link.bytes_per_s) / 1e9);
+  std::string machines;
+  for (const auto& [machine, name] : from.machines)
+    machines += fmt::format("<dt>machine<dd>{}: {}", html_escaped(name), html_escaped(tiers_and_links(machine)));
   return fmt::format(
-      "<h2>Made with</h2>\n<dl><dt>vedette<dd>{}<dt>machine<dd>{}: {}; {}<dt>seed<dd>{}<dt>noise<dd>{} % of each op's "
+      "<h2>Made with</h2>\n<dl><dt>vedette<dd>{}{}<dt>seed<dd>{}<dt>noise<dd>{} % of each op's "
       "time"
       "<dt>command<dd><code>{}</code></dl>\n",
-      VEDETTE_VERSION, html_escaped(from.machine_name), tiers, links, from.seed, from.noise_percent,
-      html_escaped(from.command));
+      VEDETTE_VERSION, machines, from.seed, from.noise_percent, html_escaped(from.command));
 }
 
 }  // namespace
@@ -239,14 +238,19 @@ std::string compare_page(const std::vector<Row>& rows, const std::vector<PolicyE
   }
   for (const std::string& trace : traces) {
     std::vector<const Row*> of_trace;
-    for (const Row& row : rows) {
-      if (row.trace == trace) of_trace.push_back(&row);
+    bool alike = entries.size() > 1;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      if (rows[r].trace != trace) continue;
+      of_trace.push_back(&rows[r]);
+      if (r % entries.size() == 0) alike = alike && all_alike(std::span(rows).subspan(r, entries.size()));
     }
-    page += "<h2>" + html_escaped(trace) + "</h2>\n<figure><div class=\"scroll\">" +
-            Chart(of_trace, lines_of(of_trace)).draw() +
-            "</div><figcaption>Time of a step, in logarithms; 1 x is the step with all its memory fast. The dashed "
-            "lower bound is proven: no plan is below it. "
-            "Sizes at which a policy cannot run have no point.</figcaption></figure>\n";
+    page +=
+        "<h2>" + html_escaped(trace) + "</h2>\n<figure><div class=\"scroll\">" +
+        Chart(of_trace, alike ? one_for_all(lines_of(of_trace)) : lines_of(of_trace)).draw() + "</div><figcaption>" +
+        (alike ? "All policies that run are within 1 % of each other at every size: one line stands for all. " : "") +
+        "Time of a step, in logarithms; 1 x is the step with all its memory fast. The dashed "
+        "lower bound is proven: no plan is below it. "
+        "Sizes at which a policy cannot run have no point.</figcaption></figure>\n";
     for (const Timeline& timeline : timelines) {
       if (timeline.trace == trace)
         page += "<figure><div class=\"scroll\">" + timeline.svg + "</div><figcaption>" +

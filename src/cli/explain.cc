@@ -65,13 +65,22 @@ class Story {
                         chain(each.producer), ms(trip(home_link()))));
     }
     if (told == 0) stay();
+    for (std::size_t s = 0; s < said_.size(); ++s)
+      if (times_[s] > 1 && said_[s].front() != ' ') said_[s] += fmt::format(" {} parts of it do so.", times_[s]);
     return std::move(said_);
   }
 
  private:
   static constexpr std::size_t most_moves = 24;
 
-  void say(std::string sentence) { said_.push_back(std::move(sentence)); }
+  // Parts of a tensor that move alike are told once.
+  void say(std::string sentence) {
+    const auto told = std::find(said_.begin(), said_.end(), sentence);
+    if (told != said_.end())
+      ++times_[static_cast<std::size_t>(told - said_.begin())];
+    else
+      said_.push_back(std::move(sentence)), times_.push_back(1);
+  }
   static double ms(Nanoseconds time) { return static_cast<double>(time.value) / 1e6; }
   // "op 3 'mm'", and in which step where that is not the one of `now`: what comes at or before it comes in the next.
   std::string op(OpIndex i, OpIndex now) const { return op(i) + (i <= now ? " of the next step" : ""); }
@@ -189,6 +198,7 @@ class Story {
   std::vector<Bytes> load_;    // [op]: what lives then
   std::vector<Op> producers_;  // [op], where something is recomputed
   std::vector<std::string> said_;
+  std::vector<std::size_t> times_;  // of each sentence
 };
 
 }  // namespace

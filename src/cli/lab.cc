@@ -22,9 +22,11 @@
 #include "cli/nearest.h"
 #include "cli/own_policy.h"
 #include "cli/plan_file.h"
+#include "cli/print.h"
 #include "cli/remap_time.h"
 #include "os/probe.h"
 #include "profiler/exports.h"
+#include "profiler/report/report.h"
 #include "profiler/schema.h"
 #include "tier/store.h"
 
@@ -122,10 +124,37 @@ Machine read_machine(const std::string& what, const std::string& directory) {
   return *std::move(machine);
 }
 
+Chosen machine_for(const std::string& trace_file, const std::string& what, const std::string& directory) {
+  if (!what.empty()) return {read_machine(what, directory), what};
+  if (read_file(trace_file).starts_with(sqlite_files_begin)) {
+    const auto run = report::load_run(trace_file);
+    if (!run) throw Failure({run.error().cause, trace_file + ": " + run.error().message});
+    if (run->machine.tiers.size() > 1) return {report::machine_of_session(*run), "the recording's own"};
+  }
+  return {read_machine(default_machine, directory), default_machine};
+}
+
+std::string tiers_and_links(const Machine& machine) {
+  std::string tiers, links;
+  for (const Tier& tier : machine.tiers) {
+    const bool endless = tier.capacity.value >= std::uint64_t{1} << 59;
+    tiers += fmt::format("{}{} {}", tiers.empty() ? "" : ", ", tier.name,
+                         endless ? "without limit" : readable(tier.capacity));
+  }
+  for (const Link& link : machine.links)
+    links += fmt::format("{}{} to {} {:.3g} GB/s", links.empty() ? "; " : ", ", machine.tiers[link.source.value].name,
+                         machine.tiers[link.target.value].name, static_cast<double>(link.bytes_per_s) / 1e9);
+  return tiers + links;
+}
+
+void print_machine(const Chosen& chosen) { print("machine: {} ({})\n", chosen.name, tiers_and_links(chosen.machine)); }
+
 std::string machine_words() {
   std::string names;
   for (const MachinePreset& preset : machine_presets()) names.append(names.empty() ? "" : ", ").append(preset.name);
-  return "a preset (" + names + "), this-machine, or a file in the format vedette-machine-1";
+  return "a preset (" + names +
+         "), this-machine, or a file in the format vedette-machine-1 (default: a recording's own, else " +
+         default_machine + ")";
 }
 
 Bytes read_size(const std::string& words, const Trace& trace) {
@@ -193,10 +222,19 @@ void require_room(const Trace& trace, const Machine& machine) {
 }
 
 std::string marked(const PolicyEntry& entry) {
-  return std::string(entry.name) + (entry.bound ? " (bound)" : entry.partial.empty() ? "" : " *");
+  return std::string(entry.name) + (entry.bound ? " (fewest bytes)" : entry.partial.empty() ? "" : " *");
 }
 
 std::string marked(const PolicyEntry& entry, const Row& row) { return marked(entry) + (row.paged() ? " ~" : ""); }
+
+bool all_alike(std::span<const Row> rows) {
+  std::vector<std::int64_t> times;
+  for (const Row& row : rows)
+    if (row.replayed) times.push_back(row.replayed->measured.time.value);
+  if (times.size() < 2) return false;
+  const auto [least, most] = std::minmax_element(times.begin(), times.end());
+  return static_cast<double>(*most) <= 1.01 * static_cast<double>(*least);
+}
 
 double Row::percent_of_ideal() const {
   if (!replayed || replayed->measured.time.value == 0) return 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,17 @@ Plan read_plan(const std::string& file, const Trace& trace);
 // Failure.
 Machine read_machine(const std::string& what, const std::string& directory);
 std::string machine_words();  // the arguments of read_machine, for the help of a verb
+
+struct Chosen {  // a machine, and the words that chose it
+  Machine machine;
+  std::string name;
+};
+// For the step in `trace_file`: the machine that `what` says, or where it is empty the one that the recording ran on.
+// A trace names none, and an imported recording none either: then default_machine. Throws Failure.
+Chosen machine_for(const std::string& trace_file, const std::string& what, const std::string& directory);
+constexpr const char* default_machine = "a100-g10";
+std::string tiers_and_links(const Machine& machine);  // "dram 96.0 MiB, nvme 40.0 GiB; nvme to dram 2.1 GB/s"
+void print_machine(const Chosen& chosen);             // the line above a verb's answer
 
 // "20%" of the trace's peak, "512MiB", "40GB", bytes. Throws Failure.
 Bytes read_size(const std::string& words, const Trace& trace);
@@ -58,8 +70,11 @@ Row run_policy(const Trace& trace, const Machine& machine, const PolicyEntry& en
 // unknown name. For words of the command line alone: it runs the files' code.
 std::vector<PolicyEntry> policies_named(const std::string& names);
 
-// As tables show it: with a star where its rows are partial, or the word that it is a bound; a row that a driver paged
-// (Replayed::paged) has a tilde.
+// Of these rows of one size, those that ran end within one percent of each other: there is nothing to choose.
+bool all_alike(std::span<const Row> rows);
+
+// As tables show it: with a star where its rows are partial, or the word of what it is a bound, bytes and not time; a
+// row that a driver paged (Replayed::paged) has a tilde.
 std::string marked(const PolicyEntry& entry);
 std::string marked(const PolicyEntry& entry, const Row& row);
 constexpr std::string_view what_partial_means = "partial: the paper uses what a trace cannot express";
@@ -71,8 +86,8 @@ struct Timeline {  // one step under some policies, drawn
   std::string trace, svg, caption;
 };
 struct Provenance {  // of a comparison: enough to make it again
-  std::string command, machine_name;
-  Machine machine;
+  std::string command;
+  std::vector<Chosen> machines;  // each once
   std::uint64_t seed = 1;
   std::uint32_t noise_percent = 0;
 };

@@ -23,8 +23,7 @@ namespace vedette::cli {
 namespace {
 
 struct PlanOptions {
-  std::string trace, plan, policy = "vedette", machine = "a100-g10", directory = ".", explain, output, settled,
-                           timeline, rows;
+  std::string trace, plan, policy = "vedette", machine, directory = ".", explain, output, settled, timeline, rows;
   std::optional<std::string> fast;
   std::uint64_t seed = 1;
   std::uint32_t noise = 0, steps = 3;
@@ -34,10 +33,14 @@ struct PlanOptions {
 struct Subject {
   Trace trace;
   Machine machine;
+  std::string machine_name;
+
+  void print() const { print_machine({machine, machine_name}); }  // before the answer
 };
 
 Subject read_subject(const PlanOptions& options) {
-  Subject subject{read_trace(options.trace), read_machine(options.machine, options.directory)};
+  Chosen chosen = machine_for(options.trace, options.machine, options.directory);
+  Subject subject{read_trace(options.trace), std::move(chosen.machine), std::move(chosen.name)};
   if (options.fast) subject.machine.tiers[0].capacity = read_size(*options.fast, subject.trace);
   require_room(subject.trace, subject.machine);
   return subject;
@@ -102,8 +105,9 @@ void make_plan(const PlanOptions& options) {
   const Subject subject = read_subject(options);
   const Plan plan = plan_of(options, subject);
   if (!options.explain.empty()) {
-    for (const std::string& sentence : explain(subject.trace, subject.machine, plan, options.explain))
-      print("{}\n", sentence);
+    const std::vector<std::string> sentences = explain(subject.trace, subject.machine, plan, options.explain);
+    subject.print();
+    for (const std::string& sentence : sentences) print("{}\n", sentence);
     return;
   }
   if (output) {
@@ -118,6 +122,7 @@ void make_plan(const PlanOptions& options) {
                                         : subject.trace.tensors[move.extent.tensor.value].bytes;
     if (move.verb == Verb::fetch) moved += size;
   }
+  subject.print();
   print("{} on {}: {} moves, {} fetched a step, {} recomputations, {} operands in place\n", options.policy,
         subject.trace.name, plan.moves.size(), readable(moved), plan.recomputations.size(), plan.in_place.size());
   for (const std::string& reason : plan.reasons) print("  {}\n", reason);
@@ -152,6 +157,7 @@ void judge(const PlanOptions& options) {
                    options.policy + " moves tensors when something happens, so that its plan alone breaks a rule (" +
                        found->message + "); `vedette replay` runs it with its reactions"});
   if (found) throw broken(*found);
+  subject.print();
   print("{}: the plan keeps every rule on {}\n", options.plan.empty() ? options.policy : options.plan,
         subject.trace.name);
 }
@@ -194,6 +200,7 @@ void run(const PlanOptions& options) {
   const Subject subject = read_subject(options);
   const Replayed got = replayed(options, subject);
   const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
+  subject.print();
   print("step           {:.3f} ms, ideal {:.3f} ms, {:.2f} % of ideal\n", ms(got.measured.time), ms(got.ideal),
         100.0 * static_cast<double>(got.ideal.value) /
             static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
@@ -226,7 +233,7 @@ CLI::Option* add_common(CLI::App& verb, PlanOptions& options) {
   verb.add_option("--fast-memory", options.fast,
                   "size of the fastest tier: 20% of the trace's peak, 8GiB (default: the machine's)");
   auto* policy = verb.add_option("--policy", options.policy, "whose plan")->capture_default_str();
-  verb.add_option("--machine", options.machine, machine_words())->capture_default_str();
+  verb.add_option("--machine", options.machine, machine_words());
   verb.add_option("--slow", options.directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
   verb.add_option("--seed", options.seed, "of policies that search at random, and of the noise")

@@ -29,6 +29,7 @@ Json compared(const std::string& path) {
             {"lower_ns", told.headline.step_quartiles.begin.value},
             {"upper_ns", told.headline.step_quartiles.end.value},
             {"simulated_ns", nullptr},
+            {"disturbed", told.noise.why},
             {"error", ""}};
   auto policy = make_policy(run.policy, 1);
   if (told.headline.steady_steps == 0 || run.machine.tiers.size() < 2 || run.chunk.value == 0 || policy == nullptr) {
@@ -68,16 +69,19 @@ Reproduced reproduce_sim_vs_live(const ReproduceOptions& options) {
   std::vector<std::vector<std::string>> rows{
       {"recording", "program", "policy", "budget", "steps", "measured ms", "quartiles", "simulated ms", "off by"}};
   std::vector<BarGroup> groups;
+  std::string why_disturbed;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Json& got = results[i];
     const auto ms = [&](const char* key) { return got[key].get<double>() / 1e6; };
     const bool known = got["simulated_ns"].is_number() && ms("median_ns") > 0;
-    rows.push_back({made.inputs[i].name, got["program"].get<std::string>(), got["policy"].get<std::string>(),
-                    readable(Bytes{got["budget"].get<std::uint64_t>()}),
-                    fmt::format("{}", got["steps"].get<std::uint64_t>()), fmt::format("{:.1f}", ms("median_ns")),
-                    fmt::format("{:.1f} to {:.1f}", ms("lower_ns"), ms("upper_ns")),
-                    known ? fmt::format("{:.1f}", ms("simulated_ns")) : got["error"].get<std::string>(),
-                    known ? fmt::format("{:+.1f} %", 100 * (ms("simulated_ns") / ms("median_ns") - 1)) : ""});
+    const std::string disturbed = got.value("disturbed", "").empty() ? "" : " (disturbed)";
+    if (!disturbed.empty()) why_disturbed += made.inputs[i].name + ": " + got["disturbed"].get<std::string>() + "\n";
+    rows.push_back(
+        {made.inputs[i].name, got["program"].get<std::string>(), got["policy"].get<std::string>(),
+         readable(Bytes{got["budget"].get<std::uint64_t>()}), fmt::format("{}", got["steps"].get<std::uint64_t>()),
+         fmt::format("{:.1f}", ms("median_ns")), fmt::format("{:.1f} to {:.1f}", ms("lower_ns"), ms("upper_ns")),
+         known ? fmt::format("{:.1f}", ms("simulated_ns")) : got["error"].get<std::string>(),
+         known ? fmt::format("{:+.1f} %", 100 * (ms("simulated_ns") / ms("median_ns") - 1)) + disturbed : ""});
     if (known)
       groups.push_back({.name = made.inputs[i].name,
                         .values = {100 * std::min(1.0, ms("median_ns") / ms("simulated_ns"))},
@@ -90,11 +94,12 @@ Reproduced reproduce_sim_vs_live(const ReproduceOptions& options) {
     for (const std::string& cell : row) made.text += " " + cell + " |";
     made.text += &row == &rows.front() ? "\n|---|---|---|---|---|---|---|---|---|\n" : "\n";
   }
+  if (!why_disturbed.empty()) made.text += "\n" + why_disturbed;
   const std::string svg = bars_svg({"measured over simulated, at most 100 %"}, groups, "measured over simulated step");
   made.files = {{"sim-vs-live.md", made.text}, {"sim-vs-live.csv", csv}, {"sim-vs-live.svg", svg}};
   made.body =
       "<p>The median of the steps that ran by a plan, and the same step simulated.</p>\n<div class=\"scroll\">" + svg +
-      html_table(rows) + "</div>\n";
+      html_table(rows) + "</div>\n" + (why_disturbed.empty() ? "" : "<p>" + html_escaped(why_disturbed) + "</p>\n");
   return made;
 }
 

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
 
 #include "cli/sentences.h"
 #include "vedette/policy.h"
@@ -107,6 +110,24 @@ TEST(TheLaboratory, AnswersACommandLineItCannotUnderstandWithTwo) {
   EXPECT_EQ(vedette("compare --help").status, 0);
 }
 
+TEST(TheLaboratory, KnowsThePoliciesThatDocumentationNames) {
+  const std::regex named("--polic(?:y|ies) ([A-Za-z0-9+,./_-]+)");
+  int checked = 0;
+  for (const auto& page : std::filesystem::directory_iterator(VEDETTE_SOURCE_DIR "/docs")) {
+    if (page.path().extension() != ".md") continue;
+    const std::string text = text_of(page.path().string());
+    for (std::sregex_iterator found(text.begin(), text.end(), named), end; found != end; ++found) {
+      std::istringstream names((*found)[1].str());
+      for (std::string name; std::getline(names, name, ',');) {
+        ++checked;
+        const bool known = name == "all" || name.find('/') != std::string::npos || make_policy(name, 1) != nullptr;
+        EXPECT_TRUE(known) << page.path() << " names the policy " << name;
+      }
+    }
+  }
+  EXPECT_GT(checked, 5);
+}
+
 TEST(TheLaboratory, KnowsItsPolicies) {
   const std::string trace = toy("chain4");
   for (const char* verb : {"check", "replay", "plan"}) {
@@ -151,7 +172,10 @@ TEST(TheLaboratory, SaysHowMuchTheLargestOpNeeds) {
 
 TEST(CheckCommand, AcceptsWhatPoliciesPlanAndNamesTheRuleThatAPlanBreaks) {
   const std::string trace = toy("chain4"), plan = told::fresh_path("plan.json");
-  EXPECT_EQ(vedette("check " + trace + " --fast 60%").output, "vedette: the plan keeps every rule on chain4\n");
+  EXPECT_EQ(
+      vedette("check " + trace + " --fast 60%").output,
+      "machine: a100-g10 (gpu 1.0 MiB, host 128.0 GiB, ssd 16.0 TiB; host to gpu 15.8 GB/s, gpu to host 15.8 GB/s, "
+      "ssd to gpu 3.2 GB/s, gpu to ssd 3.2 GB/s)\nvedette: the plan keeps every rule on chain4\n");
   ASSERT_EQ(vedette("plan " + trace + " --fast 60% -o '" + plan + "'").status, 0);
   EXPECT_EQ(vedette("check " + trace + " '" + plan + "' --fast 60%").status, 0);
   expect_one_sentence(vedette("check " + trace + " '" + plan + "' --fast 45%"), 1, "the plan breaks a rule: ");
@@ -174,8 +198,11 @@ TEST(ReplayCommand, RunsAPlanFromAFileAsThePolicyThatMadeIt) {
   EXPECT_EQ(vedette("replay " + trace + " '" + plan + "' --fast 60%").output, own.output);
 }
 
-// The first line of a replay: the step's time and percent.
-std::string step_of(const told::Ran& ran) { return ran.output.substr(0, ran.output.find('\n')); }
+// The second line of a replay: the step's time and percent.
+std::string step_of(const told::Ran& ran) {
+  const std::size_t begin = ran.output.find('\n') + 1;
+  return ran.output.substr(begin, ran.output.find('\n', begin) - begin);
+}
 
 TEST(PlanCommand, WritesThePlanThatCompareMeasures) {
   const std::string first = told::fresh_path("first.json"), settled = told::fresh_path("settled.json");
@@ -263,9 +290,10 @@ TEST(ReplayCommand, DrawsTheStep) {
 TEST(PlanCommand, SaysInSentencesWhyATensorMoves) {
   const told::Ran story = vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain x1");
   EXPECT_EQ(story.status, 0);
-  EXPECT_THAT(story.output, AllOf(StartsWith("Tensor 5 'x1' (256.0 KiB) is born at op 0 'matmul' and last used at op "),
-                                  HasSubstr("leaves gpu for host, because nobody uses it before op"),
-                                  HasSubstr("is fetched from host, because")));
+  EXPECT_THAT(story.output,
+              AllOf(HasSubstr("GB/s)\nTensor 5 'x1' (256.0 KiB) is born at op 0 'matmul' and last used at op "),
+                    HasSubstr("leaves gpu for host, because nobody uses it before op"),
+                    HasSubstr("is fetched from host, because")));
   EXPECT_EQ(vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain 5").output, story.output);
   EXPECT_THAT(vedette("plan " + toy("chain4") + " --explain x1").output,
               HasSubstr("It never moves: all that lives at once"));
@@ -337,6 +365,33 @@ TEST(CompareCommand, EndsWithAStatusWhereNothingRan) {
       << "that one policy needs more is an answer";
 }
 
+TEST(CompareCommand, SaysWhereThereIsNothingToChoose) {
+  const std::string alike = "all policies that run here are within 1 % of each other",
+                    page = told::fresh_path("a.html");
+  const told::Ran plenty =
+      vedette("compare " + toy("chain4") + " --fast 100% --policies on-demand,lms,vedette -o '" + page + "'");
+  EXPECT_THAT(plenty.output, AllOf(StartsWith("machine: a100-g10 (gpu 40.0 GiB, "), HasSubstr(alike)));
+  EXPECT_THAT(text_of(page), AllOf(HasSubstr("one line stands for all"), HasSubstr(">all policies</text>"),
+                                   Not(HasSubstr(">lms</text>")), HasSubstr("<td>lms</td>")));
+  const told::Ran tight =
+      vedette("compare " + toy("chain4") + " --fast 60%,100% --policies on-demand,lms,vedette -o '" + page + "'");
+  EXPECT_EQ(tight.output.find(alike), tight.output.rfind(alike)) << "at the larger size alone";
+  EXPECT_THAT(text_of(page), AllOf(Not(HasSubstr("one line stands for all")), HasSubstr(">lms</text>")));
+}
+
+// What a recording ran on is known, and the default; a trace does not say.
+TEST(CompareCommand, TakesARecordingsOwnMachine) {
+  const std::string run = told::record_run("own.vedette", 4);
+  for (const char* verb : {"compare", "plan", "check", "replay"}) {
+    const told::Ran ran = vedette(std::string(verb) + " '" + run + "'" +
+                                  (verb == std::string("compare") ? " --policies on-demand,vedette" : ""));
+    EXPECT_THAT(ran.output, StartsWith("machine: the recording's own (")) << verb;
+    EXPECT_THAT(vedette(std::string(verb) + " '" + run + "' --machine a100-g10").output,
+                StartsWith("machine: a100-g10 (gpu "))
+        << verb;
+  }
+}
+
 TEST(CompareCommand, SaysOnThePageWhatItWasMadeWith) {
   const std::string page = told::fresh_path("made.html");
   const std::string arguments =
@@ -376,7 +431,7 @@ TEST(CompareCommand, WritesAPageWithCharts) {
   EXPECT_THAT(html, AllOf(StartsWith("<!doctype html>"), HasSubstr("<h2>chain4</h2>"), HasSubstr("<h2>unet</h2>"),
                           HasSubstr("One step under vedette and on-demand"), HasSubstr("lower bound"),
                           Not(HasSubstr("<script")), Not(HasSubstr("http://localhost"))));
-  EXPECT_THAT(html, AllOf(HasSubstr("<td>belady (bound)</td>"), Not(HasSubstr("partial"))));
+  EXPECT_THAT(html, AllOf(HasSubstr("<td>belady (fewest bytes)</td>"), Not(HasSubstr("partial"))));
   ASSERT_EQ(vedette("compare " + toy("chain4") + " --fast 1000,80% --policies vedette,autotm -o '" + page + "'").status,
             0);
   EXPECT_THAT(

@@ -186,6 +186,39 @@ TEST(Advice, RecomputesWhereTheSessionDidNotAndCountsWhatThatTakes) {
   EXPECT_EQ(advice(run, options).simulated, Nanoseconds{35000}) << "and is simulated so";
 }
 
+// What it says of a change is a difference of times, and other load makes larger ones.
+TEST(Advice, IsWithheldWhereOtherLoadDisturbedTheRun) {
+  const report::Run run = hand_made();
+  const Noise quiet{.known = true, .processor_wait = 0.02},
+      disturbed{.known = true,
+                .processor_wait = 0.98,
+                .disturbed = true,
+                .why = "It seems that something disturbed this run"};
+  const ReportOptions options = priced({.more = 20000, .less = -9000});
+  EXPECT_EQ(advised_of(run, options, fall_of(run), quiet).lines.size(), 1u);
+  const Advised none = advised_of(run, options, fall_of(run), disturbed);
+  EXPECT_THAT(none.lines, IsEmpty());
+  EXPECT_THAT(none.note, HasSubstr("No advice: other load disturbed this run"));
+  Report report = analyse(run, {});
+  report.noise = disturbed;
+  report.waterfall.processor_wait = disturbed.processor_wait;
+  EXPECT_THAT(format_text(report, nullptr), HasSubstr("tasks waited for one in 98 % of the time: no plan's doing"));
+}
+
+TEST(Advice, SpellsOptionsAsTheProgramsLanguageDoes) {
+  report::Run run = hand_made();
+  const ReportOptions options = priced({.less = -9000, .recompute = 15000});
+  const auto sentences = [&] {
+    std::string all;
+    for (const Advice& line : advice(run, options).lines) all += line.sentence;
+    return all;
+  };
+  run.origin.command = "./train --layers 4";
+  EXPECT_THAT(sentences(), HasSubstr("(.recompute = vedette::Recompute::planned)"));
+  run.origin.command = "python3 train.py";
+  EXPECT_THAT(sentences(), HasSubstr("(recompute=\"planned\")"));
+}
+
 TEST(Advice, TakesOffWhatOperatorsTookLongerBesideBytesThatNoLongerMove) {
   const report::Run run = hand_made();
   const Advised advised = advice(run, priced({.more = 20000, .less = -9000, .moved_with_more = 0.5}));

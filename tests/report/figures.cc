@@ -126,6 +126,23 @@ TEST(ReportMemory, FollowsLiveAndResidentBytesAndPhases) {
   EXPECT_EQ(out, Bytes{24576});
 }
 
+// They begin alike and differ at their ends, or in their middle: a column is as wide as it must be, and what is cut is
+// cut between.
+TEST(ReportText, TellsNamesApartThatBeginAlike) {
+  Report run = hand_made();
+  const std::string block = "model.decoder.layers.1.self_attention.", deep(70, 'd');
+  const std::vector<std::string> names = {block + "q_proj", block + "k_proj", deep + ".q_proj", deep + ".k_proj"};
+  run.layers.clear();
+  for (const std::string& name : names)
+    run.layers.push_back({.layer = static_cast<std::int64_t>(run.layers.size()), .name = name, .phase = "forward"});
+  const std::string text = format_text(run, nullptr);
+  EXPECT_THAT(text, HasSubstr("\n" + names[0] + " "));
+  EXPECT_THAT(text, HasSubstr("\n" + names[1] + " "));
+  const std::string cut = std::string(19, 'd') + "..." + std::string(31, 'd');
+  EXPECT_THAT(text, HasSubstr("\n" + cut + ".q_proj forward"));
+  EXPECT_THAT(text, HasSubstr("\n" + cut + ".k_proj forward"));
+}
+
 TEST(ReportLayers, AddUpBytesTimesMovesStallsAndFaults) {
   const auto layers = hand_made().layers;
   ASSERT_EQ(layers.size(), 2u);
