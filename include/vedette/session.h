@@ -171,9 +171,9 @@ struct SessionOptions {
   // The budget: resident bytes, in-flight buffers included, never exceed it. They are allocated as they are needed, and
   // some ahead.
   Bytes fast_memory;
-  // "dram", or "gpu:N": memory of the N-th GPU, whose slow tier is pinned host memory (vedette/gpu.h). There chunk and
-  // checksums are not used, profile only with the tracker "cupti"; fast_memory of 0 is the free memory less a
-  // twentieth.
+  // "dram", or "gpu:N" (as well "cuda:N"): memory of the N-th GPU, whose slow tier is pinned host memory
+  // (vedette/gpu.h). There chunk and checksums are not used, profile only with the tracker "cupti"; fast_memory of 0 is
+  // the free memory less a twentieth.
   std::string fast = "dram";
   GpuProgram* gpu = nullptr;  // with "gpu:N"; outlives the session and its tensors
   // With "gpu:N": so much of fast_memory is for hot rows of tables. A tensor that is larger than this, and than half of

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,38 @@ class Sizes(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "^fault_us: .* is no time"):
                 vedette.Guard("8MiB", fault_us=time)
         small_guard(fault_us=12.5).close()
+
+
+class Options(unittest.TestCase):
+    def test_of_the_wrong_type_are_refused_with_their_names(self):
+        wrong = [(dict(slow=None), "slow: None is no slow tier"), (dict(slow=5), "slow: 5 is no slow tier"),
+                 (dict(recompute=True), "recompute: True is no word; write 'off', 'planned' or 'always'"),
+                 (dict(policy=None), "policy: None is no word"), (dict(profile=1), "profile: 1 is no word"),
+                 (dict(tracker=False), "tracker: False is no word"), (dict(fast=0), "fast: 0 is no word; write 'dram' or 'gpu:0'"),
+                 (dict(warmup_steps="1"), "warmup_steps: '1' is no whole number"), (dict(warmup_steps=True), "warmup_steps: True"),
+                 (dict(seed=1.5), "seed: 1.5 is no whole number"), (dict(ranks=None), "ranks: None is no whole number"),
+                 (dict(interference_percent="5"), "interference_percent: '5' is no whole number"),
+                 (dict(record=True), "record: True is no path"), (dict(on_message="print"), "on_message: 'print' cannot be called")]
+        for options, sentence in wrong:
+            with self.subTest(**options), self.assertRaisesRegex(TypeError, "^" + re.escape(sentence)):
+                vedette.Guard("8MiB", **options)
+        for options in (dict(warmup_steps=-1), dict(seed=-1), dict(ranks=1 << 40)):
+            with self.subTest(**options), self.assertRaisesRegex(ValueError, "^[a-z_]+: .* is out of range; write a whole number"):
+                vedette.Guard("8MiB", **options)
+
+    def test_take_paths(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = pathlib.Path(folder) / "run.vedette"
+            small_guard(slow=pathlib.Path(folder), record=run).close()
+            self.assertTrue(run.exists())
+        with self.assertRaisesRegex(vedette.Failure, "did you mean 'nvme:/data'"):
+            small_guard(slow="/data")
+
+    @unittest.skipUnless(os.path.ismount("/dev/shm"), "no tmpfs is mounted at /dev/shm")
+    def test_say_where_a_slow_tier_is_memory(self):
+        said = []
+        small_guard(slow="nvme:/dev/shm", on_message=said.append).close()
+        self.assertEqual(len([each for each in said if "lies in a tmpfs, which is memory itself" in each]), 1, said)
 
 
 class Failures(unittest.TestCase):

@@ -9,6 +9,7 @@ while the first guard of a process opens. A child of fork() (a DataLoader's work
 plan release the GIL, and no thread of vedette ever takes it.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
@@ -74,7 +75,7 @@ class Guard:
         self,
         fast_memory: int | float | str | None = None,
         *,
-        slow: str = "nvme:.",
+        slow: str | os.PathLike[str] = "nvme:.",
         policy: str = "vedette",
         chunk: int | str = "2MiB",
         warmup_steps: int = 1,
@@ -86,7 +87,7 @@ class Guard:
         interference_percent: int | None = None,
         fault_us: float | None = None,
         checksums: bool = False,
-        record: str = "",
+        record: str | os.PathLike[str] = "",
         recompute: Literal["off", "planned", "always"] = "off",
         fast: str = "dram",
         table_memory: int | str | None = None,
@@ -95,7 +96,7 @@ class Guard:
 
         fast_memory: the budget in bytes, "25%" or 0.25 for a share of the machine's memory (of a smaller memory cgroup's, and of each
             rank under torchrun); None is half of it. Resident bytes never exceed it.
-        slow: "nvme:DIRECTORY", "host:SIZE+nvme:DIRECTORY", "numa:NODE", or "host" (for tests). "@500MB/s" after it bounds its speed.
+        slow: a directory as an os.PathLike, or "nvme:DIRECTORY", "host:SIZE+nvme:DIRECTORY", "numa:NODE", or "host" (for tests). "@500MB/s" after it bounds its speed.
         policy: a name that `vedette plan --help` lists.
         chunk: the unit of moves, a power of two; embedding tables and small models want "64KiB".
         warmup_steps: steps that run on demand before one is profiled; optimizers have their state afterwards.
@@ -108,11 +109,12 @@ class Guard:
         checksums: compares the hash of each fetched chunk with that of the evicted one.
         record: a file that becomes a recording of all steps, for `python -m vedette report`.
         recompute: whether tensors may be dropped and recomputed, with the same bits.
-        fast: "dram", or "gpu:N" (see docs/gpu-tier.md).
+        fast: "dram", or "gpu:N" or "cuda:N" (see docs/gpu-tier.md).
         table_memory: with "gpu:N", how much of the budget is for hot rows of embedding tables; None: there are no tables.
 
         Raises Failure: "unsupported" for an option's value, "unavailable" where a guard is open already or the machine lacks something,
-        "system" where the slow tier cannot be opened.
+        "system" where the slow tier cannot be opened. Raises TypeError or ValueError, with the option's name, for a value that is of no such
+        kind.
         """
     def watch(self, what: torch.nn.Module | _Optimizer | torch.Tensor, name: str = "") -> None:
         """Moves the storages of a module's parameters, their gradients, buffers and other tensors, of an optimizer's state, or of a tensor

@@ -10,7 +10,7 @@ import torch
 from . import _core
 from ._exports import held_elsewhere, looks_free
 from ._reached import levels_of, local, of_module, of_optimizer, of_tensor
-from ._sizes import budget_of, bytes_of
+from ._sizes import budget_of, bytes_of, count_of, path_of, slow_of, word_of
 
 
 class Failure(RuntimeError):
@@ -108,17 +108,23 @@ class Guard:
                  record="", recompute="off", fast="dram", table_memory=None):
         size, share = budget_of(fast_memory)
         self._say = on_message or _to_stderr()
-        words = dict(slow=slow, policy=policy, chunk=bytes_of("chunk", chunk), warmup_steps=warmup_steps, profile=profile,
-                     tracker=tracker, on_message=self._say, seed=seed, ranks=ranks,
-                     interference_percent=interference_percent, fault_ns=_nanoseconds("fault_us", fault_us), checksums=checksums,
-                     record=str(record), recompute=recompute, fast=fast,
+        if not callable(self._say):
+            raise TypeError(f"on_message: {on_message!r} cannot be called; give a function that takes a sentence, or None.")
+        words = dict(slow=slow_of(slow), policy=word_of("policy", policy, "'vedette'"), chunk=bytes_of("chunk", chunk),
+                     warmup_steps=count_of("warmup_steps", warmup_steps), profile=word_of("profile", profile, "'layers'"),
+                     tracker=word_of("tracker", tracker, "'best'"), on_message=self._say, seed=count_of("seed", seed, 1 << 63),
+                     ranks=count_of("ranks", ranks),
+                     interference_percent=None if interference_percent is None else count_of("interference_percent", interference_percent),
+                     fault_ns=_nanoseconds("fault_us", fault_us), checksums=bool(checksums),
+                     record=path_of("record", record), recompute=word_of("recompute", recompute, "'off', 'planned' or 'always'"),
+                     fast=word_of("fast", fast, "'dram' or 'gpu:0'"),
                      table_memory=0 if table_memory is None else bytes_of("table_memory", table_memory))
         self._modules = []     # (weak reference, name)
         self._optimizers = []  # weak references
         self._names_change = False
         self._left_out = _core.LeftOut()
         self._last_counters = self._last_step = None
-        if str(fast).startswith("gpu"):
+        if fast.startswith(("gpu", "cuda")):
             from . import _storages  # it needs what stands here
             _storages.serve()
         self._core = _core.Guard(size, share, words)

@@ -1,6 +1,7 @@
-"""Sizes as the command-line tools write them: 500MiB, 2GiB, 1.5GB, or a number of bytes."""
+"""Options as Python programs give them. Sizes are as the command-line tools write them: 500MiB, 2GiB, 1.5GB, or a number of bytes."""
 
 import math
+import os
 import re
 
 _units = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
@@ -40,3 +41,35 @@ def budget_of(size):
         raise ValueError(f"fast_memory: {size!r} is no share of the machine's memory; "
                          "write '25%' or 0.25, above 0 and at most 1.")
     return 0, share
+
+
+def word_of(option, value, example):
+    """`value`, one of the words that the core knows. Raises TypeError for what is no str."""
+    if not isinstance(value, str):
+        raise TypeError(f"{option}: {value!r} is no word; write {example}.")
+    return value
+
+
+def count_of(option, value, most=1 << 32):
+    """`value`, a whole number from 0 on. Raises TypeError, or ValueError where it is negative or too large."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{option}: {value!r} is no whole number; write 0, 1 or more.")
+    if not 0 <= value < most:
+        raise ValueError(f"{option}: {value} is out of range; write a whole number from 0 to {most - 1}.")
+    return value
+
+
+def path_of(option, value):
+    """A file's name, from a str or an os.PathLike; "~" is the home directory."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{option}: {value!r} is no path; write 'run.vedette'.")
+    return os.path.expanduser(os.fspath(value))
+
+
+def slow_of(value):
+    """A slow tier in words, or the directory of one, as an os.PathLike."""
+    if isinstance(value, os.PathLike):
+        return "nvme:" + os.path.expanduser(os.fspath(value))
+    if not isinstance(value, str):
+        raise TypeError(f"slow: {value!r} is no slow tier; write 'nvme:/data', 'host', or the path of a directory.")
+    return value

@@ -1,10 +1,13 @@
 // Opening a session: arena, frames, slow tier, and the machine, measured.
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <optional>
 #include <system_error>
 
+#include "base/gpu_name.h"
 #include "base/readable.h"
 #include "base/uncancelled.h"
 #include "engine/engine.h"
@@ -122,6 +125,16 @@ std::vector<std::string_view> tracker_names() {
 
 namespace {
 
+// A file there takes memory, as much as leaves fast memory: the budget would bound nothing.
+void tell_of_disk_in_memory(const SessionOptions& options, const std::string& disk) {
+  struct statfs info {};
+  const bool in_memory = !disk.empty() && ::statfs(disk.c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
+  if (!in_memory || !options.on_message) return;
+  options.on_message("slow tier '" + options.slow +
+                     "' lies in a tmpfs, which is memory itself: what leaves fast memory " +
+                     "takes as much there; name a directory of a disk, as in nvme:/data");
+}
+
 // Engine, memory and tracker over the store of a stack.
 Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detail::Stack stack) {
   const SessionOptions& o = core.options();
@@ -171,12 +184,14 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
 namespace {
 
 Result<std::unique_ptr<detail::SessionCore>> open_core(SessionOptions options) {
+  options.fast = gpu_name(options.fast);
   if (options.fast != "dram") return detail::open_gpu_core(std::move(options));
   if (auto valid = validate(options); !valid) return valid.error();
   if (auto fits = fits_memory_cgroup(options); !fits) return fits.error();
   share_with_closed_sessions(options);
   auto stack = detail::open_stack(options);
   if (!stack) return stack.error();
+  tell_of_disk_in_memory(options, stack->disk);
   auto arena = Mapping::reserve({std::uint64_t{arena_chunks(options)} * options.chunk.value}, options.chunk);
   if (!arena) return arena.error();
   auto core = std::make_unique<detail::SessionCore>(std::move(options), std::move(*arena));

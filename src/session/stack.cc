@@ -2,8 +2,11 @@
 #include "session/stack.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "base/assert.h"
 #include "base/readable.h"
@@ -64,10 +67,36 @@ std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, std::uint64_t bytes
                    {.read_bytes_per_s = bytes_per_s, .write_bytes_per_s = bytes_per_s, .latency = {}, .one_bus = true});
 }
 
+namespace {
+
+// "nvme:~/spill" lies in the user's home directory, as it would for a shell.
+std::string home_expanded(std::string slow) {
+  const std::size_t at = slow.find(":~/");
+  const bool ends = slow.ends_with(":~");
+  const char* const home = ::secure_getenv("HOME");
+  if (home == nullptr || (at == slow.npos && !ends)) return slow;
+  return slow.replace(ends ? slow.size() - 1 : at + 1, 1, home);
+}
+
+bool is_path(std::string_view slow) {
+  return slow.starts_with('/') || slow.starts_with("./") || slow.starts_with("../") || slow.starts_with('~');
+}
+
+bool is_number(std::string_view text) { return !text.empty() && text.find_first_not_of("0123456789.") == text.npos; }
+
+bool is_folder(std::string_view slow) {
+  std::error_code unknown;
+  return std::filesystem::is_directory(slow.substr(slow.find(':') + 1), unknown);
+}
+
+}  // namespace
+
 Result<Stack> open_stack(const SessionOptions& options) {
-  std::string_view slow = options.slow;
+  const std::string words = home_expanded(options.slow);
+  std::string_view slow = words;
   std::uint64_t bytes_per_s = 0;
-  if (const std::size_t at = slow.rfind('@'); at != slow.npos && slow.ends_with("B/s")) {
+  const std::size_t at = slow.rfind('@');
+  if (at != slow.npos && slow.ends_with("B/s")) {
     const auto bound = read_speed(slow.substr(at + 1));
     if (!bound)
       return Error{.cause = Cause::unsupported,
@@ -75,6 +104,12 @@ Result<Stack> open_stack(const SessionOptions& options) {
                    .errno_value = 0};
     bytes_per_s = *bound;
     slow = slow.substr(0, at);
+  } else if (at != slow.npos && is_number(slow.substr(at + 1)) && !is_folder(slow)) {
+    return Error{.cause = Cause::unsupported,
+                 .message = "slow tier '" + options.slow +
+                            "' has a speed without a unit after '@'; write @500MB/s or " +
+                            "@0.5GB/s, or make the directory first where the name is meant so",
+                 .errno_value = 0};
   }
   std::string usages;
   for (const StackKind& kind : stack_kinds()) {
@@ -83,7 +118,8 @@ Result<Stack> open_stack(const SessionOptions& options) {
     usages.append(usages.empty() ? "" : " or ").append(kind.usage);
   }
   return Error{.cause = Cause::unsupported,
-               .message = "slow tier '" + options.slow + "' is unknown; use " + usages,
+               .message = "slow tier '" + options.slow + "' is unknown; " +
+                          (is_path(slow) ? "did you mean 'nvme:" + options.slow + "'?" : "use " + usages),
                .errno_value = 0};
 }
 

@@ -173,6 +173,16 @@ class NoProgram final : public GpuProgram {
   void moved(const void*, DeviceAddress) noexcept override {}
 };
 
+TEST_F(GpuSession, AGpuHasTheNamesThatLibtorchGivesIt) {
+  NoProgram program;
+  for (const char* const name : {"gpu:0", "cuda:0", "cuda"}) {
+    const auto opened = Session::open({.fast_memory = 2_MiB, .fast = name, .gpu = &program});
+    ASSERT_TRUE(opened) << name << ": " << opened.error().message;
+  }
+  const auto refused = Session::open({.fast_memory = 2_MiB, .fast = "cuda:x", .gpu = &program});
+  EXPECT_EQ(refused.error().message, "fast memory 'gpu:x' is unknown; use dram, or gpu:N with the number of a GPU");
+}
+
 TEST_F(GpuSession, ASlowTierThatIsNotThereIsASentence) {
   NoProgram program;
   for (const char* const slow : {"numa:1", "host:12", "host:", "host:1MiB+nvme:/no/such/folder"}) {

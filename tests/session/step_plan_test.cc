@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "moves/step_start.h"
 #include "os/devices.h"
 #include "session/buckets.h"
@@ -302,6 +305,38 @@ TEST(Stack, ASpeedAfterTheTierBoundsTheSlowestOne) {
       EXPECT_NE(refused.error().message.find("has no speed after '@'; write 500MB/s or 0.5GB/s"), std::string::npos);
     }
   EXPECT_NE(open("nvme:/no/such@folder").error().message.find("No such file"), std::string::npos);
+}
+
+TEST(Stack, APathAloneAndASpeedWithoutAUnitAreToldWhatToWrite) {
+  const auto message = [](const std::string& slow) {
+    const auto stack = open_stack({.fast_memory = {1 << 20}, .slow = slow, .chunk = {64 << 10}});
+    return stack ? std::string("opens") : stack.error().message;
+  };
+  for (const std::string path : {"/data", "./data", "../data", "~/data"})
+    EXPECT_EQ(message(path), "slow tier '" + path + "' is unknown; did you mean 'nvme:" + path + "'?");
+  const std::string folder = ::testing::TempDir() + "vedette_stack@5";
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(message("nvme:" + folder), "slow tier 'nvme:" + folder +
+                                           "' has a speed without a unit after '@'; write @500MB/s or @0.5GB/s, or "
+                                           "make the directory first where the name is meant so");
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  std::filesystem::create_directory(folder);
+  EXPECT_EQ(message("nvme:" + folder), "opens");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Stack, ATildeIsTheHomeDirectory) {
+  const char* const before = ::getenv("HOME");
+  const std::string home = ::testing::TempDir() + "vedette_home";
+  std::filesystem::create_directories(home + "/spill");
+  ::setenv("HOME", home.c_str(), 1);
+  for (const char* const slow : {"nvme:~", "nvme:~/spill", "host:4MiB+nvme:~/spill@0.5GB/s"}) {
+    const auto stack = open_stack({.fast_memory = {1 << 20}, .slow = slow, .chunk = {64 << 10}});
+    ASSERT_TRUE(stack) << slow << ": " << stack.error().message;
+    EXPECT_EQ(stack->disk, std::string(slow).find("spill") == std::string::npos ? home : home + "/spill");
+  }
+  before == nullptr ? ::unsetenv("HOME") : ::setenv("HOME", before, 1);
+  std::filesystem::remove_all(home);
 }
 
 TEST(Stack, AnotherNumaNodeIsATierWhereThereIsOne) {

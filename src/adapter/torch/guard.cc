@@ -23,6 +23,7 @@
 #include "adapter/torch/recording.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/watched.h"
+#include "base/gpu_name.h"
 #include "base/readable.h"
 #include "vedette/torch.h"
 
@@ -137,6 +138,7 @@ std::size_t smallest_of(Bytes budget) {
 }  // namespace
 
 Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
+  options.fast = gpu_name(options.fast);
   const bool on_gpu = options.fast != "dram";
   // First: libtorch remembers whether there is CUDA from when it is first asked.
   const auto given = std::exchange(last_fraction, std::nullopt);
