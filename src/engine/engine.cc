@@ -156,7 +156,7 @@ void Engine::take_plan(const Part& part) {
 }
 
 void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part) {
-  if (!words_.step_runs) tell_paged();
+  if (!words_.step_runs) tell_paged_between_steps();
   books_.begin_op(part.tick);
   take_plan(part);
   const std::span<const ChunkRange> operands = part.operands;

@@ -135,7 +135,7 @@ class Engine final : public detail::Executor {
   bool looks_ahead() const noexcept override { return true; }
   void begin_step(std::uint64_t step) override;
   void end_step() override;
-  void tell_what_did_not_fit() override;  // else told as the next step begins, or the next op between steps
+  void tell_what_did_not_fit() override;  // else told as the next step begins, or 100 ops later
 
   // --- tracking ------------------------------------------------------------------------------------------------------
   // Every frame changes its kind, with no I/O in flight; a thread that touches memory meanwhile waits. At most one
@@ -217,7 +217,7 @@ class Engine final : public detail::Executor {
     std::function<void(ChunkIndex)> on_dropped_wanted;
     struct {  // the largest op so far that did not fit
       std::string op;
-      std::uint32_t chunks = 0, told = 0;
+      std::uint32_t chunks = 0, told = 0, untold_ops = 0;
     } paged = {};
     bool step_runs = false;
   };
@@ -273,6 +273,7 @@ class Engine final : public detail::Executor {
   void go_paged();                                            // paged.cc
   void note_paged();                                          // the running op ends
   void tell_paged();
+  void tell_paged_between_steps();
   void request_what_follows(ChunkIndex chunk);
   void add_stall(Nanoseconds began, bool in_allocation);
   void count_birth(ChunkRange range);

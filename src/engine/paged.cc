@@ -32,11 +32,21 @@ void Engine::tell_paged() {
   auto& paged = words_.paged;
   if (paged.chunks <= paged.told) return;
   paged.told = paged.chunks;
+  paged.untold_ops = 0;
   const auto size = [&](std::uint64_t chunks) { return Bytes{chunks * chunk_bytes_.value}; };
   if (!words_.on_message) return;
   words_.on_message("op '" + paged.op + "' needs " + readable(size(paged.chunks)) + " at once and the budget is " +
                     readable(size(books_.frames())) + ": it runs paged, slowly; give fast_memory at least " +
                     readable_exactly(size(std::uint64_t{paged.chunks} + beside)));
+}
+
+// A step that begins tells it. Where none begins, some ops later: the first ones of a program grow from op to op, and
+// each would name another budget.
+void Engine::tell_paged_between_steps() {
+  constexpr std::uint32_t patience = 100;  // ops
+  auto& paged = words_.paged;
+  if (paged.chunks <= paged.told) return;
+  if (++paged.untold_ops >= patience) tell_paged();
 }
 
 void Engine::tell_what_did_not_fit() {

@@ -376,6 +376,7 @@ TEST(Engine, RunsAnOpThatNeedsTooMuchPagedAndSaysSoOnce) {
       for (std::uint32_t c = 0; c < 6; ++c) EXPECT_TRUE(rig.holds(c, c)) << c;
     });
   }
+  rig.engine().begin_step(1);
   ASSERT_EQ(rig.messages.size(), 1u);
   EXPECT_NE(rig.messages[0].find("'op'"), std::string::npos) << rig.messages[0];
   EXPECT_GT(rig.engine().counters().faults, 0u);
@@ -383,6 +384,20 @@ TEST(Engine, RunsAnOpThatNeedsTooMuchPagedAndSaysSoOnce) {
   const auto faults = rig.engine().counters().faults;
   rig.op({at(0, 4)}, {}, [&] { EXPECT_TRUE(rig.holds(3, 3)); });  // the next one that fits is not paged
   EXPECT_EQ(rig.engine().counters().faults, faults);
+}
+
+// Before its first step a program's ops grow from one to the next: the largest names the budget, once.
+TEST(Engine, TellsOneBudgetForAllOpsThatDidNotFitBetweenSteps) {
+  for (const bool steps : {true, false}) {
+    Rig rig(4, 8);
+    for (std::uint32_t c = 0; c < 8; ++c) rig.born(c, c);
+    for (const std::uint32_t needs : {5u, 6u, 8u, 7u}) rig.op({at(0, needs)}, {});
+    EXPECT_EQ(rig.messages.size(), 0u);
+    if (steps) rig.engine().begin_step(1);
+    for (int op = 0; op < 100; ++op) rig.op({}, {});
+    ASSERT_EQ(rig.messages.size(), 1u) << steps;
+    EXPECT_NE(rig.messages[0].find("needs 512.0 KiB at once"), std::string::npos) << rig.messages[0];  // 8 chunks
+  }
 }
 
 TEST(Engine, GivesAnAllocationInsideAFullOpItsRoomByPaging) {
@@ -393,7 +408,7 @@ TEST(Engine, GivesAnAllocationInsideAFullOpItsRoomByPaging) {
     for (std::uint32_t c = 8; c < 11; ++c) rig.fill(c, c);
     for (std::uint32_t c : {0u, 1u, 2u, 3u, 8u, 9u, 10u}) EXPECT_TRUE(rig.holds(c, c)) << c;
   });
-  rig.op({}, {}, [] {});  // what the op needs is known at its end, and told as the next one begins
+  rig.engine().begin_step(1);  // what the op needs is known at its end, and told as a step begins
   ASSERT_EQ(rig.messages.size(), 1u);
   EXPECT_NE(rig.messages[0].find("needs 448.0 KiB at once"), std::string::npos) << rig.messages[0];  // 7 chunks
 }
