@@ -96,7 +96,7 @@ class HandlerThread final : public PageTracker {
     return arm(ranges);
   }
   Result<void> disarm(std::span<const AddressRange>) override { return {}; }
-  bool sees_system_calls() const noexcept override { return userfaultfd_.can_observe(); }
+  bool sees_system_calls() const noexcept override { return userfaultfd_.serves_system_calls(); }
   std::string_view mechanism() const noexcept override { return "userfaultfd thread"; }
 
  private:

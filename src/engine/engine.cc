@@ -12,7 +12,10 @@
 namespace vedette {
 
 Engine::Engine(EngineOptions options)
-    : chunk_bytes_(options.chunk_bytes),
+    : Executor({.predicts = true,
+                .drops = true,
+                .replays = options.program != nullptr && options.program != &host_program()}),
+      chunk_bytes_(options.chunk_bytes),
       program_(options.program != nullptr ? *options.program : host_program()),
       by_hand_(options.by_hand),
       slow_{.store = std::move(options.store), .given = options.habits, .habits = {}},
@@ -31,6 +34,7 @@ std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool 
   VEDETTE_ASSERT(memory_ == nullptr);
   slow_.register_frames = register_frames;
   memory_ = std::move(memory);
+  traits_.serves_system_calls = memory_->reach().system_calls;
   books_.pool().begin_with(memory_->made());
   if (by_hand_) {
     slow_.habits.assign(slow_tiers(), slow_.given.value_or(LinkHabits{}));

@@ -116,14 +116,11 @@ class Engine final : public detail::Executor {
   // as touched. The end of the op uncovers them.
   void observe(std::span<const ChunkRange> operands) noexcept override;
   bool was_touched(ChunkRange operand) const noexcept override;  // some chunk of it, since it was covered
-  // System calls fail where a chunk is away or covered, with some trackers.
-  bool can_observe() const noexcept override { return memory_->reach().system_calls; }
   std::uint32_t slow_tiers() const noexcept { return slow_.store->tiers(); }
   Program& program() noexcept override { return program_; }  // whose clock times faults, too
 
   // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
   // A thread that needs a dropped chunk before it is recomputed waits, and the owner is told.
-  bool can_drop() const noexcept override { return true; }
   std::vector<ChunkIndex> drop(ChunkRange range) noexcept override;
   bool is_dropped(ChunkIndex chunk) const noexcept override;
   // The frame of `from` is shown at `to` from now on, and `from` has none. False: its pages are pinned for the moment.
@@ -132,7 +129,6 @@ class Engine final : public detail::Executor {
 
   // --- plans ---------------------------------------------------------------------------------------------------------
   void forget_plan() noexcept override;  // drops queued moves; next uses become unknown
-  bool looks_ahead() const noexcept override { return true; }
   void begin_step(std::uint64_t step) override;
   void end_step() override;
   void tell_what_did_not_fit() override;  // else told as the next step begins, or 100 ops later

@@ -108,12 +108,25 @@ struct PlannedPlaces {
   Nanoseconds waits = {};  // of a step, by reckoning (moves/place_waits.h)
 };
 
+// Facts of an executor, which its session reads. They hold from its start to its end.
+struct Traits {
+  // Tensors move whole, and get places in range(). Else chunks move, whose address is their place.
+  bool whole_tensors = false;
+  bool times_later = false;  // ops run later than they are announced: their times come a step later, by take_times()
+  // A system call of the program that touches memory away or observed is served; else it fails. observe() needs it.
+  bool serves_system_calls = false;
+  bool predicts = false;  // Part::ahead is of use
+  bool drops = false;     // bytes can be dropped and recomputed
+  bool replays = false;   // program() is another clock than the host's: plans come at the same ops each time
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Where tensors move whole and are given places: the bytes of fast memory, one range of them. nullopt: chunks move,
-  // and an address is a place.
+  const Traits& traits() const noexcept { return traits_; }
+
+  // With whole_tensors: the bytes of fast memory, one range of them.
   virtual std::optional<Bytes> range() const noexcept { return std::nullopt; }
   // The part of range() that a plan's places may take: no tensor lies there whose address other code keeps.
   struct Stretch {
@@ -188,10 +201,7 @@ class Executor {
   virtual void end_op(std::span<const OpMoves::Departure> departures) noexcept = 0;
   virtual void forget_plan() noexcept = 0;  // moves that a plan has requested and that have not begun
 
-  virtual bool looks_ahead() const noexcept { return false; }  // Part::ahead is of use
-
   // --- bytes that are dropped and recomputed -------------------------------------------------------------------------
-  virtual bool can_drop() const noexcept { return false; }
   // Between ops: forgets the bytes of those chunks that may leave now, and returns them.
   virtual std::vector<ChunkIndex> drop(ChunkRange) noexcept { return {}; }
   virtual bool is_dropped(ChunkIndex) const noexcept { return false; }
@@ -201,7 +211,6 @@ class Executor {
   virtual TensorDrops* tensor_drops() noexcept { return nullptr; }
 
   // --- which operands does the running op touch, and when ------------------------------------------------------------
-  virtual bool can_observe() const noexcept = 0;  // false: observe() would fail system calls, or cannot be
   virtual void observe(std::span<const ChunkRange> operands) noexcept = 0;
   virtual bool was_touched(ChunkRange operand) const noexcept = 0;  // since observe()
   virtual std::uint64_t early_touches() const noexcept = 0;  // operands that were touched outside of their section
@@ -215,7 +224,6 @@ class Executor {
     std::vector<Nanoseconds> times, stalls, for_room;  // by op; `stalls` include waits for room
     Nanoseconds whole, recomputing;                    // `whole` includes `recomputing`
   };
-  virtual bool runs_later() const noexcept { return false; }
   // Of the latest step that is known of and was not given out; `wait`: of the step that ended last.
   virtual std::optional<StepTimes> take_times(bool wait) noexcept { return static_cast<void>(wait), std::nullopt; }
   virtual Counters counters() const noexcept = 0;
@@ -228,6 +236,10 @@ class Executor {
   // The engine whose chunks page trackers can watch; nullptr: pages cannot be seen, steps are profiled by operands.
   virtual Engine* pages() noexcept { return nullptr; }
   virtual GpuMemory* gpu() noexcept { return nullptr; }  // nullptr: fast memory is not a GPU's
+
+ protected:
+  explicit Executor(const Traits& traits = {}) : traits_(traits) {}
+  Traits traits_;
 };
 
 }  // namespace detail

@@ -30,7 +30,7 @@ void SessionCore::start(Memory memory) {
   if (options_.fast != "dram") logger_.computes_on(options_.fast);
   if (auto* const births = dynamic_cast<BirthObserver*>(options_.observer); births != nullptr && births->wants_births())
     logger_.watch_births(births);
-  machine_.can_recompute = options_.recompute != Recompute::off && executor_->can_drop();
+  machine_.can_recompute = options_.recompute != Recompute::off && executor_->traits().drops;
   if (!machine_.can_recompute) return;
   const Recomputer::Parts parts{.mutex = mutex_,
                                 .arena = arena_,
@@ -38,7 +38,7 @@ void SessionCore::start(Memory memory) {
                                 .executor = *executor_,
                                 .frames = frames_,
                                 .observer = options_.observer};
-  if (executor_->tensor_drops() != nullptr) {
+  if (executor_->traits().whole_tensors) {
     recomputer_ = std::make_unique<TensorRecomputer>(parts);
   } else {
     recomputer_ = std::make_unique<ChunkRecomputer>(parts);
@@ -309,7 +309,7 @@ void SessionCore::shape(const void* memory, std::span<const std::int64_t> sizes)
 }
 
 bool SessionCore::wants_uses_beside() const noexcept {
-  return executor_->range() && logger_.running() && buckets_.current() == nullptr;
+  return executor_->traits().whole_tensors && logger_.running() && buckets_.current() == nullptr;
 }
 
 void SessionCore::uses_beside(const Session::UseBeside& use) {
@@ -331,7 +331,7 @@ std::optional<ChunkRange> SessionCore::hold(const void* memory, std::chrono::mil
       return std::nullopt;
     }
   }
-  const bool made_first = recomputer_ != nullptr && executor_->range();
+  const bool made_first = recomputer_ != nullptr && executor_->traits().whole_tensors;
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
     if (made_first) recomputer_->make({&chunks, 1}, {});

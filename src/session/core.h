@@ -147,7 +147,7 @@ class SessionCore {
   bool follows_plan() const noexcept;
   bool runs_whole() const noexcept;
   bool is_settled() const noexcept;
-  bool foresees() const noexcept { return executor_->looks_ahead() && options_.policy != "on-demand"; }
+  bool foresees() const noexcept { return executor_->traits().predicts && options_.policy != "on-demand"; }
   std::string_view phase_now() const noexcept;
 
   // --- recipes (core_recompute.cc)

@@ -59,7 +59,7 @@ void give_back_unused(std::size_t ops) {
 // A new sequence of ops.
 void SessionCore::learn() {
   StepLog& log = logger_.finished(arena_);
-  const bool measured = !executor_->runs_later() || replace_times(log);
+  const bool measured = !executor_->traits().times_later || replace_times(log);
   const std::optional<Bytes> range = executor_->range();
   AddressPlan addresses(log, logger_.events(), arena_, options_.chunk,
                         range ? Heap::Chunks::of_one_tensor : Heap::Chunks::shared);
@@ -80,9 +80,9 @@ void SessionCore::learn() {
   if (recomputer_ != nullptr) fresh->can_recompute(log, recomputer_->remembered());
   advise_on_rows();
   const Trace& units = fresh->plan.units().trace;
-  fresh->sections =
-      SectionLearner(fresh->plan.has_policy() && executor_->can_observe() ? worth_observing(units, log, options_.chunk)
-                                                                          : std::vector<char>(units.ops.size()));
+  fresh->sections = SectionLearner(fresh->plan.has_policy() && executor_->traits().serves_system_calls
+                                       ? worth_observing(units, log, options_.chunk)
+                                       : std::vector<char>(units.ops.size()));
   const bool others_run = buckets_.has_run();
   Bucket& added = buckets_.add(std::move(fresh));
   // Where no step has a plan yet, the next is the likeliest to be this one again, and waits.
@@ -106,7 +106,7 @@ void SessionCore::finish_planned_step(Bucket& ran, const StepPlan::Measured& mea
       break;
   }
   tell_why_no_plan(ran);
-  if (executor_->runs_later()) return measure_later(ran);
+  if (executor_->traits().times_later) return measure_later(ran);
   const bool wants_another = ran.plan.measure(measured, machine_);
   if (wants_another && !ran.sections.waits_for_plan()) make_plan_beside(ran);
 }
@@ -148,7 +148,7 @@ void SessionCore::cut_into_sections_of(Bucket& ran) {
   StepPlan cut = ran.plan.in_sections(cut_into_sections(std::move(log), ran.sections.sectioned(op_.seen())));
   for (const auto& plan : making_)
     if (plan->bucket() == ran.id()) plan->give_up();  // of the step as it was
-  if (&executor_->program() != &host_program()) {
+  if (executor_->traits().replays) {
     replace_plan(ran, std::move(cut));
     return make_plan(ran);
   }
@@ -172,7 +172,7 @@ void SessionCore::size_machine_for(Bucket& bucket) {
 }
 
 void SessionCore::make_plan(Bucket& bucket) {
-  if (executor_->range()) executor_->forget_plan();  // its places go with the plan
+  if (executor_->traits().whole_tensors) executor_->forget_plan();  // its places go with the plan
   size_machine_for(bucket);
   plan_is_made(bucket, bucket.plan.prepare(machine_, *executor_));
 }
@@ -184,8 +184,8 @@ void SessionCore::make_plan(Bucket& bucket) {
 // not there by then, steps go on without, until one begins that finds it.
 void SessionCore::make_first_plan(Bucket& bucket) {
   constexpr std::size_t many_ops = 500;
-  const bool takes_long = machine_.can_recompute && executor_->runs_later() && bucket.ops() >= many_ops &&
-                          &executor_->program() == &host_program();
+  const bool takes_long = machine_.can_recompute && executor_->traits().times_later && bucket.ops() >= many_ops &&
+                          !executor_->traits().replays;
   if (takes_long) machine_.can_recompute = false;
   const bool is_there = make_plan_in_time(bucket);
   if (!takes_long) return;
@@ -196,7 +196,7 @@ void SessionCore::make_first_plan(Bucket& bucket) {
 bool SessionCore::make_plan_in_time(Bucket& bucket) {
   constexpr Nanoseconds least{5'000'000'000};
   constexpr std::int64_t steps = 8;
-  if (&executor_->program() != &host_program()) return make_plan(bucket), true;
+  if (executor_->traits().replays) return make_plan(bucket), true;
   Nanoseconds patience;
   for (const Nanoseconds time : bucket.plan.least_times()) patience += time;
   patience = std::max(least, Nanoseconds{patience.value * steps});
@@ -210,7 +210,7 @@ bool SessionCore::make_plan_in_time(Bucket& bucket) {
 // Steps go on by the plan before, or, where the bucket has none yet, as steps without a plan do. The plan of a program
 // on another clock is waited for: a replay repeats it.
 void SessionCore::make_plan_beside(Bucket& bucket) {
-  if (bucket.plan.goes_back() || &executor_->program() != &host_program()) return make_plan(bucket);
+  if (bucket.plan.goes_back() || executor_->traits().replays) return make_plan(bucket);
   const bool first = bucket.runs() == 0;
   if (first) bucket.waits_for_plan();
   begin_plan(bucket,
@@ -240,7 +240,7 @@ void SessionCore::take_plan(PlanInMaking& made) {
     bucket->plan.take_back_policy(*draft);
     return make_plan(*bucket);
   }
-  if (executor_->range()) executor_->forget_plan();
+  if (executor_->traits().whole_tensors) executor_->forget_plan();
   plan_is_made(*bucket, bucket->plan.finish(std::move(draft)));
   give_back_unused(bucket->ops());
 }
@@ -248,7 +248,7 @@ void SessionCore::take_plan(PlanInMaking& made) {
 void SessionCore::plan_is_made(Bucket& bucket, const Result<void>& made) {
   bucket.why_no_plan = made ? std::string() : made.error().message;
   tell_why_no_plan(bucket);
-  if (executor_->range()) announce_leaving(bucket.plan);
+  if (executor_->traits().whole_tensors) announce_leaving(bucket.plan);
   tell_plan(bucket);
 }
 

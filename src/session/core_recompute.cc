@@ -15,7 +15,8 @@ bool SessionCore::wants_recipe() const noexcept {
   const std::uint32_t op = logger_.next_op() - 1;
   if (!bucket->runs_again(op)) return false;
   // On a GPU a recipe may copy small tensors, so that none is kept without need.
-  return !executor_->range() || options_.recompute == Recompute::always || bucket->plan.recomputes_of(op);
+  return !executor_->traits().whole_tensors || options_.recompute == Recompute::always ||
+         bucket->plan.recomputes_of(op);
 }
 
 void SessionCore::keep_recipe(std::unique_ptr<Recipe> recipe) {
@@ -42,7 +43,7 @@ void SessionCore::count_recomputed(Counters& counters) const {
   const Recomputer::Figures again = recomputer_->figures();
   counters.bytes_recomputed = again.bytes_recomputed;
   counters.ops_recomputed = again.ops_recomputed;
-  if (!executor_->runs_later()) counters.recompute_ns = again.recompute_ns;
+  if (!executor_->traits().times_later) counters.recompute_ns = again.recompute_ns;
 }
 
 void SessionCore::dropped_chunk_wanted(ChunkIndex chunk) noexcept {

@@ -335,7 +335,7 @@ std::string_view SessionCore::phase_now() const noexcept {
 // An op that is not heard may wait in a system call for what is away, where the memory allows that.
 bool SessionCore::is_settled() const noexcept {
   const Bucket* const bucket = buckets_.current();
-  return executor_->can_observe() && options_.observer == nullptr && making_.empty() &&
+  return executor_->traits().serves_system_calls && options_.observer == nullptr && making_.empty() &&
          (bucket == nullptr || bucket->sections.stage() == Stage::learned);
 }
 
@@ -382,7 +382,7 @@ void SessionCore::end_step() noexcept {
   finish_profiling();
   rest_.step_ended(then, logger_.step() > options_.warmup_steps && is_settled());
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();
-  const bool later = executor_->runs_later();
+  const bool later = executor_->traits().times_later;
   const bool alike = foresees() && foresight_.remember(logger_.log(), logger_.kinds(), logger_.prefix(),
                                                        later ? std::optional(logger_.step()) : std::nullopt);
   if (runs_whole()) {

@@ -31,7 +31,10 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
 }
 
 GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options)
-    : device_(device), options_(options), times_(device) {}
+    : Executor({.whole_tensors = true, .times_later = true, .predicts = true, .drops = true}),
+      device_(device),
+      options_(options),
+      times_(device) {}
 
 Executor::Stretch GpuExecutor::range_of_plans() const noexcept {
   const moves::RangeAllocator::Stretch movable = places_->longest_movable();

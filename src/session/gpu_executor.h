@@ -76,17 +76,13 @@ class GpuExecutor final : public Executor,
   void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
   void forget_plan() noexcept override;
 
-  bool looks_ahead() const noexcept override { return true; }
-  bool can_drop() const noexcept override { return true; }
   TensorDrops* tensor_drops() noexcept override { return this; }
-  bool can_observe() const noexcept override { return false; }
   void observe(std::span<const ChunkRange>) noexcept override {}
   bool was_touched(ChunkRange) const noexcept override { return true; }
   std::uint64_t early_touches() const noexcept override { return 0; }
 
   Program& program() noexcept override { return host_program(); }
   Nanoseconds stalled_since_last_asked() noexcept override { return {}; }  // the device stalls, not the host
-  bool runs_later() const noexcept override { return true; }
   std::optional<StepTimes> take_times(bool wait) noexcept override;
   Counters counters() const noexcept override;
   std::optional<Error> take_error() noexcept override;

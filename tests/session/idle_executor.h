@@ -7,6 +7,7 @@ namespace vedette::testing {
 
 class IdleExecutor : public detail::Executor {
  public:
+  explicit IdleExecutor(const detail::Traits& traits = {}) : Executor(traits) {}
   Result<void> accepts(const Plan&) const override { return {}; }
   Result<void> born(ChunkRange, Bytes) override { return {}; }
   void died(ChunkRange) noexcept override {}
@@ -18,7 +19,6 @@ class IdleExecutor : public detail::Executor {
   void continue_op(std::span<const detail::OpMoves::Departure>, const Part&, const std::function<void()>&) override {}
   void end_op(std::span<const detail::OpMoves::Departure>) noexcept override {}
   void forget_plan() noexcept override {}
-  bool can_observe() const noexcept override { return false; }
   void observe(std::span<const ChunkRange>) noexcept override {}
   bool was_touched(ChunkRange) const noexcept override { return false; }
   std::uint64_t early_touches() const noexcept override { return 0; }
@@ -35,7 +35,8 @@ class IdleExecutor : public detail::Executor {
 // Memory in which tensors have places, all of it for plans' unless a test says less.
 class IdleExecutorWithRange : public IdleExecutor {
  public:
-  explicit IdleExecutorWithRange(Bytes range) : places{.first = 0, .bytes = range}, range_(range) {}
+  explicit IdleExecutorWithRange(Bytes range)
+      : IdleExecutor({.whole_tensors = true}), places{.first = 0, .bytes = range}, range_(range) {}
   std::optional<Bytes> range() const noexcept override { return range_; }
   Stretch range_of_plans() const noexcept override { return places; }
   Stretch places;
