@@ -11,8 +11,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 folder=${1:?the folder to fill}
 build=${2:-build/release}
 
-probes=(gpu_probe gpu_probe_torch gpu_hour place_cost)
-torch=(libgpu_probe_torch_cuda.so libgpu_hour_cuda.so libgpu_table_managed.so)
+probes=(gpu_probe gpu_probe_torch place_cost)
+torch=(libgpu_probe_torch_cuda.so libgpu_table_managed.so)
 if [ -z "${BUILT:-}" ]; then
   [ -f "$build/CMakeCache.txt" ] || cmake --preset release -B "$build" >/dev/null
   cmake --build "$build" --target "${probes[@]}" train gpu_table irregular vedette_cli -- --quiet

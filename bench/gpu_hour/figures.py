@@ -2,7 +2,7 @@
 """Prints the figures of docs/gpu-facts.md from the JSON of one call or several: figures.py FILE...
 
 One line for each row of the files, grouped by point and name: the setting, then median (p10 to p90, n) and unit, the fact, or why it was
-refused. What the decisions need is computed first: rates alone and together, remaps against copies, placed steps against plain ones.
+refused. What the decisions need is computed first: rates alone and together, and remaps against copies.
 """
 import json
 import sys
@@ -55,22 +55,12 @@ def remaps_against_copies(rows):
             print(f'{items["chunk_mib"]} MiB, calls for {items["calls_for"]}, {items["device"]}: exchange {us:.3g} us{share}')
 
 
-def placed_against_plain(rows):
-    plain, placed = medians(rows, "placed", "plain"), medians(rows, "placed", "placed")
-    for setting, ms in placed.items():
-        if setting in plain:
-            items = dict(setting)
-            print(f'{items["model"]} at {items["percent_of_peak"]} %: {ms:.4g} ms, plain {plain[setting]:.4g}, '
-                  f'{plain[setting] / ms:.3f} x plain')
-
-
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     rows = list(rows_of(sys.argv[1:]))
     copies_together(rows)
     remaps_against_copies(rows)
-    placed_against_plain(rows)
     heading = None
     for row in sorted(rows, key=lambda each: each["point"]):  # stable: as measured within a point
         if heading != (row["point"], row["name"]):

@@ -4,7 +4,7 @@
 #
 #   hour.sh OUT first      5 minutes: the machine, vedette doctor, and gpu_probe
 #                          (copies, remapping, registered and pinned memory, managed memory, NVML)
-#   hour.sh OUT second     9 minutes: gpu_hour, and gpu_probe_torch
+#   hour.sh OUT second     9 minutes: gpu_probe_torch
 #                          (the placed executor, host times, bytes beside the allocator)
 #   hour.sh OUT tier       9 minutes: the GPU tier: what it costs the host, trainings against plain ones at 100, 50 and
 #                          30 % of their peak, one that needs 12 times its fast memory, compute-sanitizer
@@ -127,8 +127,7 @@ case $what in
     probe gpu_probe 290 gpu_probe --cell-limit 15 --slow "${SLOW:-/tmp}"
     ;;
   second)
-    probe gpu_hour 400 gpu_hour --cell-limit 60
-    probe gpu_probe_torch 130 gpu_probe_torch --cell-limit 40
+    probe gpu_probe_torch 530 gpu_probe_torch --cell-limit 60
     ;;
   tier)
     tier
@@ -148,7 +147,7 @@ case $what in
     ;;
   again)
     probe gpu_probe 80 gpu_probe_again --cell-limit 15 --no-disk --only copies,chunks,remap_waited,remap_queued
-    probe gpu_hour 30 gpu_hour_again --cell-limit 20 --only move,announce
+    part 60 place_cost "$here/place_cost"
     ;;
   rest)
     probe gpu_probe 80 gpu_probe_rest --cell-limit 10 --no-disk --only host_frames,energy,fault_records,managed

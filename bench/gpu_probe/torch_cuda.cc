@@ -1,5 +1,5 @@
-// Point 5, the part that needs CUDA: a shared object that gpu_probe_torch loads once it has seen a driver. Only headers
-// of CUDA are needed to compile it; libtorch_cuda.so and libc10_cuda.so are found when it is loaded.
+// Points 5 and 10, the part that needs CUDA: a shared object that gpu_probe_torch loads once it has seen a driver. Only
+// headers of CUDA are needed to compile it; libtorch_cuda.so and libc10_cuda.so are found when it is loaded.
 //
 // Every allocation comes from a range of our own: a MemPool whose allocator is RangeAllocator, for every stream of the
 // device, so that backward's device threads are meant to get there, too. An observer of libtorch's caching allocator
@@ -13,6 +13,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <optional>
@@ -188,13 +189,59 @@ void measure_in_range(const Gpu& gpu, Recorder& recorder, const std::string& mod
                    });
 }
 
+std::size_t used_bytes() {
+  c10::cuda::device_synchronize();
+  const auto [free, all] = caching::get()->getMemoryInfo(0);
+  return all - free;
+}
+
+// The context, modules, and what cuBLAS, cuDNN and attention take by themselves.
+std::size_t beside_allocator() {
+  const auto reserved = static_cast<std::size_t>(caching::get()->getDeviceStats(0).reserved_bytes[0].current);
+  return used_bytes() - std::min(used_bytes(), reserved);
+}
+
+// In a process of its own, too. What the allocator holds when the training is gone is libraries'.
+void measure_outside(Recorder& recorder, const ProbeModel& model) {
+  recorder.measure(10, "outside", {{"model", model.name}},
+                   {{"context_bytes"},
+                    {"after_making_bytes"},
+                    {"after_1_step_bytes"},
+                    {"after_4_steps_bytes"},
+                    {"left_in_allocator_bytes"}},
+                   [&](Cell& cell) {
+                     const bool small = recorder.quick();  // rehearsals run on the processor's kernels
+                     cell.fact("context_bytes", beside_allocator());
+                     auto training = make_training({.model = model.model,
+                                                    .device = "cuda",
+                                                    .small = small,
+                                                    .bf16 = model.bf16 && !small,
+                                                    .fused_attention = model.fused_attention && !small});
+                     cell.fact("after_making_bytes", beside_allocator());
+                     training->step();
+                     cell.fact("after_1_step_bytes", beside_allocator());
+                     for (int i = 0; i < 3; ++i) training->step();
+                     cell.fact("after_4_steps_bytes", beside_allocator());
+                     training.reset();
+                     caching::get()->emptyCache({0, 0});
+                     cell.fact("left_in_allocator_bytes", caching::get()->getDeviceStats(0).allocated_bytes[0].current);
+                   });
+}
+
 }  // namespace
 }  // namespace vedette::gpu
 
 extern "C" __attribute__((visibility("default"))) void gpu_probe_torch_measure(
-    const vedette::gpu::ProbeOptions& options, vedette::gpu::Recorder& recorder, const std::string& model,
-    bool in_range) {
+    const vedette::gpu::ProbeOptions& options, vedette::gpu::Recorder& recorder, const vedette::gpu::ProbeModel& model,
+    vedette::gpu::TorchPoint point) {
   static const vedette::gpu::Gpu gpu(options.driver);  // for ever, as libtorch's allocator
   vedette::gpu::prepare();
-  (in_range ? vedette::gpu::measure_in_range : vedette::gpu::measure_plain)(gpu, recorder, model);
+  switch (point) {
+    case vedette::gpu::TorchPoint::plain:
+      return vedette::gpu::measure_plain(gpu, recorder, model.model);
+    case vedette::gpu::TorchPoint::in_range:
+      return vedette::gpu::measure_in_range(gpu, recorder, model.model);
+    case vedette::gpu::TorchPoint::outside:
+      return vedette::gpu::measure_outside(recorder, model);
+  }
 }

@@ -1,6 +1,7 @@
 // Point 5 of docs/gpu-facts.md: training by libtorch with every allocation from a range of our own, and what a tick of
-// the program's clock costs. What needs CUDA is a shared object beside this program, loaded where a driver is. Without
-// one the program says so and trains small models on the processor, which shows that it works as far as it can.
+// the program's clock costs. Point 10: bytes beside libtorch's allocator. What needs CUDA is a shared object beside
+// this program, loaded where a driver is. Without one the program says so and trains small models on the processor,
+// which shows that it works as far as it can.
 #include <dlfcn.h>
 
 #include <filesystem>
@@ -37,7 +38,16 @@ void measure_on_processor(const ProbeOptions&, Recorder& recorder) {
   }
 }
 
-void measure_on_device(const ProbeOptions& options, Recorder& recorder, const char* model, bool in_range) {
+constexpr ProbeModel models[] = {
+    {"resnet50", "resnet50"},
+    {"gpt2", "gpt2"},
+    {"mlp", "mlp"},
+    {"gpt_large_bf16", "gpt_large", true, true},
+    {"gpt_large_fp32", "gpt_large", false, true},
+};
+
+template <TorchPoint point, std::size_t model>
+void measure_on_device(const ProbeOptions& options, Recorder& recorder) {
   { const Driver there(options.driver); }
   const auto file = std::filesystem::read_symlink("/proc/self/exe").parent_path() / gpu_probe_torch_file;
   if (!std::filesystem::exists(file))
@@ -46,26 +56,23 @@ void measure_on_device(const ProbeOptions& options, Recorder& recorder, const ch
   if (library == nullptr) throw Refused(::dlerror());
   const auto measure = reinterpret_cast<GpuProbeTorchMeasure>(::dlsym(library, gpu_probe_torch_function));
   if (measure == nullptr) throw Refused(::dlerror());
-  measure(options, recorder, model, in_range);
-}
-
-template <bool in_range>
-void measure_resnet50(const ProbeOptions& options, Recorder& recorder) {
-  measure_on_device(options, recorder, "resnet50", in_range);
-}
-
-template <bool in_range>
-void measure_gpt2(const ProbeOptions& options, Recorder& recorder) {
-  measure_on_device(options, recorder, "gpt2", in_range);
+  measure(options, recorder, models[model], point);
 }
 
 std::vector<Group> torch_groups() {
+  constexpr auto plain = TorchPoint::plain, in_range = TorchPoint::in_range, outside = TorchPoint::outside;
   return {
       {"processor", 5, 60, "small models on the processor, with and without ticks", measure_on_processor},
-      {"resnet50_range", 5, 120, "ResNet-50 on the device, all memory in a range of our own", measure_resnet50<true>},
-      {"gpt2_range", 5, 120, "a decoder like GPT-2, the same", measure_gpt2<true>},
-      {"resnet50", 5, 120, "ResNet-50, plain, and with ticks", measure_resnet50<false>},
-      {"gpt2", 5, 120, "a decoder like GPT-2, the same", measure_gpt2<false>},
+      {"resnet50_range", 5, 120, "ResNet-50 on the device, all memory in a range of our own",
+       measure_on_device<in_range, 0>},
+      {"gpt2_range", 5, 120, "a decoder like GPT-2, the same", measure_on_device<in_range, 1>},
+      {"resnet50", 5, 120, "ResNet-50, plain, and with ticks", measure_on_device<plain, 0>},
+      {"gpt2", 5, 120, "a decoder like GPT-2, the same", measure_on_device<plain, 1>},
+      {"outside_mlp", 10, 30, "bytes beside libtorch's allocator", measure_on_device<outside, 2>},
+      {"outside_resnet50", 10, 30, "the same, ResNet-50", measure_on_device<outside, 0>},
+      {"outside_gpt2", 10, 30, "the same, GPT-2, attention written out", measure_on_device<outside, 1>},
+      {"outside_gpt_large_bf16", 10, 30, "the same, bf16, attention fused", measure_on_device<outside, 3>},
+      {"outside_gpt_large_fp32", 10, 30, "the same, fp32, attention fused", measure_on_device<outside, 4>},
   };
 }
 

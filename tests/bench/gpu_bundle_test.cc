@@ -84,9 +84,8 @@ TEST_F(Bundle, BringsWhatABareMachineLacksInWhatCanBeCarried) {
   const std::regex everywhere(
       "(linux-vdso|/lib64/ld-linux|ld-linux|lib(c|m|dl|pthread|rt|util|gcc_s|stdc\\+\\+))[.-].*|"
       "lib(torch|c10|cuda|cudart|cupti|gomp|cu[a-zA-Z]*|nv[a-zA-Z_]*|nccl|cusparseLt)[._-].*");
-  for (const char* const name :
-       {"train", "gpu_table", "place_cost", "vedette", "gpu_hour", "gpu_probe", "gpu_probe_torch",
-        "libvedette_torch_cuda.so", "libgpu_hour_cuda.so", "libgpu_table_managed.so"}) {
+  for (const char* const name : {"train", "gpu_table", "place_cost", "vedette", "gpu_probe", "gpu_probe_torch",
+                                 "libvedette_torch_cuda.so", "libgpu_table_managed.so"}) {
     ASSERT_TRUE(fs::exists(there / name)) << name;
     ASSERT_EQ(run("ldd " + (there / name).string() + " >" + (folder() / "needs").string()), 0) << name;
     std::ifstream needs(folder() / "needs");

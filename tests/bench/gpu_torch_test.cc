@@ -48,9 +48,29 @@ TEST_F(TorchProbeTest, TheModelsTrainOnTheProcessorAndTheirOperatorsTick) {
   EXPECT_EQ(status_, 0);
 }
 
+#ifdef SIMULATED_KERNELS
+TEST_F(TorchProbeTest, BytesBesideTheAllocatorAreCounted) {
+  ::setenv("VEDETTE_BUILD", VEDETTE_BUILD, 1);
+  const std::string json = folder_ / "outside.json";
+  const int status =
+      bench::run_child({WITH_SIMULATED_GPU, GPU_PROBE_TORCH, "--quick", "--json", json, "--only", "outside_gpt2"},
+                       folder_ / "said", 250)
+          .status;
+  EXPECT_EQ(status, 0);
+  int facts = 0;
+  const Json rows = Json::parse(std::ifstream(json))["rows"];
+  for (const Json& row : rows) {
+    ASSERT_FALSE(row.contains("refused")) << row;
+    facts += row.contains("value") ? 1 : 0;
+  }
+  EXPECT_EQ(facts, 5);
+}
+#endif
+
 TEST_F(TorchProbeTest, WithoutADriverTheDevicesPartIsRefused) {
-  const Json rows = run("resnet50,gpt2,resnet50_range,gpt2_range", {"--libcuda", "libno-driver-here.so.1"});
-  ASSERT_EQ(rows.size(), 4u);
+  const Json rows =
+      run("resnet50,gpt2,resnet50_range,gpt2_range,outside_gpt2", {"--libcuda", "libno-driver-here.so.1"});
+  ASSERT_EQ(rows.size(), 5u);
   for (const Json& row : rows) EXPECT_EQ(row["refused"], "no driver (libno-driver-here.so.1)");
   EXPECT_EQ(status_, 0);
 }
