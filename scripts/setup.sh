@@ -2,21 +2,39 @@
 # Installs the missing requirements of a build: Debian packages, and libtorch in the virtual environment .venv.
 # demo.sh and test.sh call it first. Where nothing is missing it takes a fraction of a second and needs no network.
 #
-# With --full also the requirements of the slow tests of test.sh --full: an emulator, and another kernel for its guest.
+#   scripts/setup.sh                                 the newest libtorch with which the tests pass
+#   VEDETTE_TORCH_VERSION=2.12.1 scripts/setup.sh    another one, in its place
+#   scripts/setup.sh --full                          also what the slow tests of test.sh --full need: an emulator, and
+#                                                    another kernel for its guest
+#   scripts/setup.sh --packages fedora               prints the system's packages, as debian, fedora, arch or conda
+#                                                    name them
 #
-# Each failure ends in one sentence with the remedy: not Debian 12, not x86-64, no root, no network, no room.
+# VEDETTE_VENV names another folder than .venv. VEDETTE_SYSTEM_PACKAGES=present leaves the system's packages alone: for
+# systems without apt. Each failure ends in one sentence with the remedy: no apt, not x86-64, no root, no network, no
+# room.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-torch_version=2.11.0
+torch_version=${VEDETTE_TORCH_VERSION:-2.11.0}
+venv=${VEDETTE_VENV:-.venv}
+# The torchvision that was made for it: the only other package that differs from one libtorch to the next.
+case $torch_version in
+  2.11.*) torchvision=0.26.0 ;;
+  2.12.*) torchvision=0.27.1 ;;
+  2.13.*) torchvision=0.28.0 ;;
+  2.14.*) torchvision=0.29.1 ;;
+  2.15.*) torchvision=0.29.2 ;;
+  *) torchvision='' ;;
+esac
 # The libraries that libtorch_cpu.so names as needed; the full CUDA set would be 3 GB more and is not used on the CPU.
-python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25
+python_packages=(torch=="$torch_version" nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25
   # More of CUDA's headers, which a test compares with the declarations of bench/gpu_probe.
   nvidia-cuda-crt==13.5.37 nvidia-nvml-dev==13.5.37
   # The bundle of Plotly that vedette report embeds (of the package only its plotly.min.js is read).
   plotly==7.1.0
   # The packages with which Python exports torchvision's models as TorchScript (scripts/export_torchscript.py).
-  torchvision==0.26.0 numpy==2.3.5 pillow==12.0.0 sympy==1.14.0 mpmath==1.3.0 typing_extensions==4.15.0
+  ${torchvision:+torchvision==$torchvision} numpy==2.3.5 pillow==12.0.0 sympy==1.14.0 mpmath==1.3.0
+  typing_extensions==4.15.0
   # libCacheSim's own replay, which a test holds against vedette's cache counts; it wants numpy.
   libcachesim==0.3.5
   # Imported by torch.testing's operator samples (tests/adapter/op_bits.py).
@@ -30,17 +48,56 @@ python_packages=(torch==$torch_version nvidia-cuda-runtime==13.5.37 nvidia-cuda-
   transformers==5.24.0 tokenizers==0.23.3 huggingface_hub==2.4.0 safetensors==0.8.0 regex==2026.11.19 pyyaml==6.0.4
   tqdm==4.70.1 fsspec==2026.9.0 httpx2==2.16.2 httpcore2==2.16.2 anyio==4.16.0 h11==0.16.0 idna==3.20
   truststore==0.10.5 accelerate==1.15.0 psutil==7.2.2 lightning==2.6.0 lightning_utilities==0.15.3 torchmetrics==1.9.0)
-debian_packages=(
-  chromium fonts-dejavu-core build-essential cmake ninja-build ccache clang clang-format pkg-config git ca-certificates
-  python3 python3-dev python3-venv liburing-dev libxxhash-dev libseccomp-dev libhwloc-dev libsqlite3-dev sqlite3
-  libcli11-dev
-  nlohmann-json3-dev libfmt-dev
-  coinor-libcbc-dev libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev fio dataset-fashion-mnist
-  # Other people's handlers of SIGSEGV, and stressors, that tests/neighbours runs beside ours.
-  libgoogle-glog-dev libgc-dev libsigsegv-dev stress-ng
-  # With these scripts/fetch_traces.py builds the artifact of G10, whose networks it converts.
-  flex bison)
-if [ "${1:-}" = --full ]; then debian_packages+=(qemu-system-x86 busybox-static cpio); fi
+# The system's packages: Debian's name, Fedora's, Arch's and conda-forge's; "-" where another line of theirs brings it,
+# or where there is none. Only Debian's were tried. The last lines are for tests: other people's handlers of SIGSEGV and
+# stressors, which run beside ours, and what builds the artifact of G10 (scripts/fetch_traces.py).
+system_packages='
+build-essential       gcc-c++            base-devel    cxx-compiler
+cmake                 cmake              cmake         cmake
+ninja-build           ninja-build        ninja         ninja
+ccache                ccache             ccache        ccache
+clang                 clang              clang         clangxx
+clang-format          clang-tools-extra  -             clang-format
+pkg-config            pkgconf-pkg-config pkgconf       pkg-config
+git                   git                git           git
+ca-certificates       ca-certificates    ca-certificates ca-certificates
+python3               python3            python        python
+python3-dev           python3-devel      -             -
+python3-venv          -                  -             -
+liburing-dev          liburing-devel     liburing      liburing
+libxxhash-dev         xxhash-devel       xxhash        xxhash
+libseccomp-dev        libseccomp-devel   libseccomp    libseccomp
+libhwloc-dev          hwloc-devel        hwloc         libhwloc
+libsqlite3-dev        sqlite-devel       sqlite        sqlite
+sqlite3               sqlite             -             -
+libcli11-dev          cli11-devel        cli11         cli11
+nlohmann-json3-dev    json-devel         nlohmann-json nlohmann_json
+libfmt-dev            fmt-devel          fmt           fmt
+coinor-libcbc-dev     coin-or-Cbc-devel  coin-or-cbc   coin-or-cbc
+libgtest-dev          gtest-devel        gtest         gtest
+libgmock-dev          gmock-devel        -             -
+libbenchmark-dev      google-benchmark-devel benchmark benchmark
+zlib1g-dev            zlib-devel         zlib          zlib
+dataset-fashion-mnist -                  -             -
+chromium              chromium           chromium      -
+fonts-dejavu-core     dejavu-sans-fonts  ttf-dejavu    -
+fio                   fio                fio           fio
+libgoogle-glog-dev    glog-devel         google-glog   glog
+libgc-dev             gc-devel           gc            bdw-gc
+libsigsegv-dev        libsigsegv-devel   libsigsegv    -
+stress-ng             stress-ng          stress-ng     -
+flex                  flex               flex          flex
+bison                 bison              bison         bison
+'
+for_full=(qemu-system-x86 busybox-static cpio)
+
+# packages_of debian|fedora|arch|conda: a line each.
+packages_of() {
+  local column
+  case $1 in debian) column=1 ;; fedora) column=2 ;; arch) column=3 ;; conda) column=4 ;; *) return 1 ;; esac
+  awk -v column=$column 'NF && $column != "-" { print $column }' <<<"$system_packages"
+}
+
 guest_kernel=build/guest/vmlinuz  # of Debian's linux-image-amd64, which is unpacked there, not installed
 packages_gib=3     # the Debian packages, unpacked, with their downloads
 venv_gib=4         # the virtual environment, 2 GiB, and its downloads while it is made
@@ -49,17 +106,33 @@ build_gib=2        # build/ and ccache's folder
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
+# Debian 12 and 13 are tried; other systems with apt are not, and others get their list of packages.
 check_machine() {
-  local id=unknown version=unknown
+  local id=unknown version='' like='' family=''
   if [ -r /etc/os-release ]; then
     id=$(. /etc/os-release && echo "${ID:-unknown}")
-    version=$(. /etc/os-release && echo "${VERSION_ID:-unknown}")
+    version=$(. /etc/os-release && echo "${VERSION_ID:-}")
+    like=$(. /etc/os-release && echo "${ID_LIKE:-}")
   fi
-  [ "$id" = debian ] && [ "$version" = 12 ] ||
-    fail "this is $id $version, and the packages here are named as in Debian 12 (bookworm); use a Debian 12 \
-machine or container."
   [ "$(uname -m)" = x86_64 ] ||
     fail "this is a $(uname -m) machine; vedette is built and tested on x86-64 only."
+  [ "${VEDETTE_SYSTEM_PACKAGES:-}" != present ] || return 0
+  case "$id $version" in "debian 12" | "debian 13") return 0 ;; esac
+  if command -v apt-get >/dev/null; then
+    say "this is $id $version: Debian 12 and 13 are tried, and packages are taken here by the same names."
+    untried=1
+    return 0
+  fi
+  case " $id $like " in
+    *' fedora '* | *' rhel '*) family=fedora ;;
+    *' arch '*) family=arch ;;
+  esac
+  if [ -z "$family" ] && [ -n "${CONDA_PREFIX:-}" ]; then family=conda; fi
+  [ -z "$family" ] || fail "this is $id $version, where vedette was never tried: install these packages, then run this \
+again with VEDETTE_SYSTEM_PACKAGES=present in the environment: $(packages_of $family | tr '\n' ' ')"
+  fail "this is $id $version, and the packages are installed by apt-get; use a Debian 12 or 13 machine or container, \
+or install what scripts/setup.sh --packages debian lists under the names it has here, and run this again with \
+VEDETTE_SYSTEM_PACKAGES=present in the environment."
 }
 
 # check_room GIB FOLDER WHAT: refuses when FOLDER's file system has less than GIB free.
@@ -76,6 +149,18 @@ missing_debian_packages() {
   installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "${debian_packages[@]}" 2>/dev/null |
     sed -n 's/^installed //p' || true)
   comm -23 <(printf '%s\n' "${debian_packages[@]}" | sort -u) <(printf '%s\n' "$installed" | sort -u)
+}
+
+# Of the packages that are missing, those that apt knows, on a system that is none of Debian's.
+known_to_apt() {
+  local each
+  for each in "$@"; do
+    if [ -n "$(apt-cache policy "$each" 2>/dev/null | sed -n 's/^ *Candidate: \([^(]\)/\1/p')" ]; then
+      echo "$each"
+    else
+      say "apt has no package $each here: what needs it is left out, or fails to build and names it."
+    fi
+  done
 }
 
 # Prints the prefix that makes a command run as root; fails where there is none.
@@ -98,6 +183,11 @@ install_debian_packages() {
   log=$(mktemp)
   # apt-get update ends with 0 where no server answered, so the install below has the last word.
   $root apt-get -o DPkg::Lock::Timeout=300 update -q >"$log" 2>&1 || true
+  if [ -n "$untried" ]; then
+    local known
+    mapfile -t known < <(known_to_apt "$@")
+    set -- "${known[@]}"
+  fi
   if ! $root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -q -y \
     --no-install-recommends "$@" >>"$log" 2>&1; then
     tail -n 8 "$log" >&2
@@ -110,28 +200,29 @@ install_debian_packages() {
 
 python_packages_present() {
   local package site
-  [ -x .venv/bin/python ] || return 1
+  [ -x "$venv/bin/python" ] || return 1
   for package in "${python_packages[@]}"; do
     # RECORD is the last file pip writes, so an interrupted installation is not taken for a finished one.
     site=$(compgen -G \
-      ".venv/lib/python3*/site-packages/$(echo "${package%%==*}" | tr - _)-${package##*==}.dist-info/RECORD") ||
+      "$venv/lib/python3*/site-packages/$(echo "${package%%==*}" | tr - _)-${package##*==}.dist-info/RECORD") ||
       return 1
     [ -s "${site%%$'\n'*}" ] || return 1
   done
 }
 
 install_python_packages() {
-  check_room $venv_gib . "installing libtorch into .venv"
+  check_room $venv_gib . "installing libtorch into $venv"
   [ -x /usr/bin/python3 ] || fail "/usr/bin/python3 is missing although package python3 is installed; reinstall it."
-  say "installing libtorch $torch_version into .venv (about 1 GB to download)"
-  [ -x .venv/bin/pip ] || /usr/bin/python3 -m venv --clear .venv ||
-    fail "python3 could not make a virtual environment in .venv; delete .venv and run this again."
+  say "installing libtorch $torch_version into $venv (about 1 GB to download)"
+  [ -n "$torchvision" ] || say "libtorch $torch_version was never tried, and none of torchvision is known for it"
+  [ -x "$venv/bin/pip" ] || /usr/bin/python3 -m venv --clear "$venv" ||
+    fail "python3 could not make a virtual environment in $venv; delete $venv and run this again."
   # The wheels unpack through a temporary folder beside .venv: /tmp may be small, and this file system has been checked.
   mkdir -p build
   local temporary
   temporary=$(mktemp -d build/pip.XXXXXX)
-  if ! TMPDIR=$PWD/$temporary .venv/bin/pip install --quiet --no-deps --no-cache-dir --disable-pip-version-check \
-    "${python_packages[@]}"; then
+  if ! TMPDIR=$PWD/$temporary "$venv/bin/python" -m pip install --quiet --no-deps --no-cache-dir \
+    --disable-pip-version-check "${python_packages[@]}"; then
     rm -rf "$temporary"
     fail "pip could not install ${python_packages[*]} (its reason is above): most often there is no network, or \
 no package index can be reached."
@@ -159,8 +250,16 @@ fetch_guest_kernel() {
   rm -rf "$folder"
 }
 
+if [ "${1:-}" = --packages ]; then
+  packages_of "${2:-}" || fail "--packages takes debian, fedora, arch or conda."
+  exit 0
+fi
+untried=''
+mapfile -t debian_packages < <(packages_of debian)
+if [ "${1:-}" = --full ]; then debian_packages+=("${for_full[@]}"); fi
 check_machine
-mapfile -t missing < <(missing_debian_packages)
+missing=()
+if [ "${VEDETTE_SYSTEM_PACKAGES:-}" != present ]; then mapfile -t missing < <(missing_debian_packages); fi
 if [ ${#missing[@]} -gt 0 ]; then install_debian_packages "${missing[@]}"; fi
 if ! python_packages_present; then install_python_packages; fi
 if [ ! -d build/release ]; then check_room $build_gib . "building"; fi
