@@ -4,6 +4,7 @@ plan and without a fault.
 
 import collections
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import unittest
 
 import torch
 import vedette
-from training import GPT, ResNet, Run, chunk, folder, images, peak_of, text
+from training import GPT, ResNet, Run, chunk, folder, images, patience, peak_of, text
 from wrapped import trainings
 
 adam = {"foreach": lambda p: torch.optim.Adam(p, lr=1e-3, foreach=True), "fused": lambda p: torch.optim.AdamW(p, lr=1e-3, fused=True),
@@ -64,20 +65,28 @@ class AdamOfItsOwn(torch.optim.Adam):
         return super().step(closure)
 
 
+steps = 10
+
+
+@functools.cache
+def plain_run(make, batch, optimizer, how):
+    """Its losses and what it ends with: once for all tests that guard the same training."""
+    run = Run(make, batch, optimizer).steps(steps, **dict(how))
+    return run.losses, run.state()
+
+
 class EqualBits(unittest.TestCase):
-    steps = 10
     share = 0.25
     guarded = {}  # how the guarded run steps, where the plain one does not
 
     def compare(self, make, batch, optimizer=None, born_under_the_guard=True, **how):
-        plain = Run(make, batch, optimizer).steps(self.steps, **how)
-        wanted = plain.state()
+        losses, wanted = plain_run(make, batch, optimizer, tuple(how.items()))
         budget = int(peak_of(make, batch, optimizer, **how, **self.guarded) * self.share)
         with folder() as slow, vedette.Guard(budget, slow=f"nvme:{slow}", chunk=chunk) as guard:
             run = Run(make, batch, optimizer, lambda: guard, born_under_the_guard)
-            run.steps(self.steps, **how, **self.guarded)
+            run.steps(steps, **how, **self.guarded)
             counters = guard.counters
-            self.assertEqual(run.losses, plain.losses)
+            self.assertEqual(run.losses, losses)
             self.assertEqual(run.state(), wanted)
             self.assertGreater(len(wanted), 0)
             self.assertLessEqual(counters.resident_max_bytes, budget)
@@ -232,7 +241,7 @@ class StepInBackward(EqualBits):
             pair = [subprocess.Popen([sys.executable, "-W", "ignore", "-c", script, f"{place}/store", str(rank)], env=environment,
                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(2)]
             for rank in pair:
-                told, errors = rank.communicate(timeout=120)
+                told, errors = rank.communicate(timeout=patience)
                 self.assertRegex(told, "a PostLocalSGDOptimizer wraps another optimizer", errors)
 
     def test_refuses_a_gradient_in_two_parts(self):

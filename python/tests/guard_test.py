@@ -20,7 +20,7 @@ import weakref
 import numpy
 import torch
 import vedette
-from training import GPT, ResNet, Run, chunk, folder, images, text
+from training import GPT, ResNet, Run, chunk, folder, images, patience, text
 from vedette._sizes import budget_of, bytes_of
 
 package = pathlib.Path(vedette.__file__).parent
@@ -175,7 +175,7 @@ class Messages(unittest.TestCase):
         script = ("import numpy, torch, vedette\n"
                   "with vedette.Guard('8MiB', slow='host', chunk='64KiB') as guard:\n"
                   "    for _ in range(2): guard.watch(torch.from_numpy(numpy.ones(1 << 16)), 'twice')\n")
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=patience)
         self.assertEqual(done.stderr.count("vedette: Tensor 'twice' lives"), 1, done.stderr)
 
 
@@ -349,7 +349,7 @@ class Watching(unittest.TestCase):
             with small_guard("4MiB", record=recording) as guard:
                 Run(GPT, text, guard=lambda: guard).steps(6)
             shown = subprocess.run([sys.executable, "-m", "vedette", "report", recording, "--json"], capture_output=True,
-                                   text=True, timeout=120)
+                                   text=True, timeout=patience)
             self.assertEqual(shown.returncode, 0, shown.stderr)
             for name in ("blocks.0.up.weight", "blocks.0.up.weight.exp_avg_sq", "blocks.1.attention"):
                 self.assertIn(name, shown.stdout)
@@ -362,7 +362,7 @@ class Watching(unittest.TestCase):
                     with guard.step(), guard.layer("a layer of mine"):
                         torch.ones(1 << 18).mul(2).sum()
             shown = subprocess.run([sys.executable, "-m", "vedette", "report", recording, "--json"], capture_output=True,
-                                   text=True, timeout=120)
+                                   text=True, timeout=patience)
             self.assertIn("a layer of mine", shown.stdout, shown.stderr)
 
     def test_each_rank_of_a_job_has_a_recording_of_its_own(self):
@@ -375,7 +375,7 @@ class Watching(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(place)), ["run.rank-0.vedette", "run.rank-1.vedette"])
             for name in os.listdir(place):
                 told = subprocess.run([sys.executable, "-m", "vedette", "info", f"{place}/{name}"], capture_output=True, text=True,
-                                      timeout=60)
+                                      timeout=patience)
                 self.assertIn("steps          1 ", told.stdout, told.stderr)
 
     def test_keeps_no_module_alive(self):
@@ -503,9 +503,9 @@ class OpeningAndClosing(unittest.TestCase):
             recording = os.path.join(place, "run.vedette")
             script = (f"import torch, vedette\nguard = vedette.Guard('8MiB', slow='nvme:{place}', chunk='64KiB', record='{recording}')\n"
                       "step = guard.step()\nstep.__enter__()\nx = torch.ones(1000)\n")
-            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=patience)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-            info = subprocess.run([sys.executable, "-m", "vedette", "info", recording], capture_output=True, text=True, timeout=60)
+            info = subprocess.run([sys.executable, "-m", "vedette", "info", recording], capture_output=True, text=True, timeout=patience)
             self.assertEqual(info.returncode, 0, info.stderr)
             self.assertEqual(os.listdir(place), ["run.vedette"])
 
@@ -529,7 +529,7 @@ class ChangesToTorch(unittest.TestCase):
                   "try: import torch._inductor.async_compile as compiler\n"
                   "except ModuleNotFoundError: pass\n"
                   "else: assert compiler.AsyncCompile.wait.__wrapped__\n")
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=patience)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
@@ -581,7 +581,7 @@ class TheDoor(unittest.TestCase):
             def import_with(text):
                 fake.write_text(text)
                 return subprocess.run([sys.executable, "-c", "import vedette"], env=environment, capture_output=True, text=True,
-                                      timeout=60).stderr.splitlines()[-1]
+                                      timeout=patience).stderr.splitlines()[-1]
 
             self.assertEqual(import_with("__version__ = '2.10.1+cpu'"),
                              "ImportError: vedette was built for torch 2.11, and torch 2.10.1+cpu is installed: "
@@ -591,12 +591,12 @@ class TheDoor(unittest.TestCase):
             # the command-line tool needs none
             fake.write_text("raise SystemExit('imported')")
             told = subprocess.run([sys.executable, "-m", "vedette", "--version"], env=environment, capture_output=True, text=True,
-                                  timeout=60)
+                                  timeout=patience)
             self.assertEqual(told.stdout, f"vedette {vedette.__version__}\n", told.stderr)
 
     def test_runs_the_command_line_tool(self):
         def run(*words):
-            return subprocess.run([sys.executable, "-m", "vedette", *words], capture_output=True, text=True, timeout=120)
+            return subprocess.run([sys.executable, "-m", "vedette", *words], capture_output=True, text=True, timeout=patience)
 
         self.assertIn("report", run("--help").stdout)
         self.assertIn("doctor", run("doctor", "--help").stdout)

@@ -15,7 +15,7 @@ import unprivileged
 import vedette
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from training import GPT, Run, chunk, folder, text
+from training import GPT, Run, chunk, folder, patience, text
 
 mebi = 1 << 20
 
@@ -84,17 +84,17 @@ class Workers(unittest.TestCase):
 
     def test_by_spawn(self):
         plain = self.losses(Samples, False)
-        self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="spawn", timeout=60), plain)
+        self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="spawn", timeout=patience), plain)
 
     def test_by_fork(self):
         plain = self.losses(Samples, False)
-        self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="fork", timeout=60), plain)
-        self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="fork", timeout=60,
+        self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="fork", timeout=patience), plain)
+        self.assertEqual(self.losses(Samples, True, num_workers=2, multiprocessing_context="fork", timeout=patience,
                                      persistent_workers=True), plain)
 
     def test_by_fork_end_with_a_sentence_where_they_touch_their_parents_tensors(self):
         with folder() as slow, vedette.Guard("6MiB", slow=f"nvme:{slow}", chunk=chunk) as guard, standard_error() as said:
-            loader = DataLoader(SamplesInMemory(), 64, num_workers=1, multiprocessing_context="fork", timeout=60)
+            loader = DataLoader(SamplesInMemory(), 64, num_workers=1, multiprocessing_context="fork", timeout=patience)
             with self.assertRaisesRegex(RuntimeError, "is killed by signal|exited unexpectedly"):
                 train(loader, guard)
             said.seek(0)
@@ -104,7 +104,7 @@ class Workers(unittest.TestCase):
         samples = SamplesInMemory()
         plain = train(DataLoader(samples, 64))
         with folder() as slow, vedette.Guard("6MiB", slow=f"nvme:{slow}", chunk=chunk) as guard:
-            loader = DataLoader(samples, 64, num_workers=2, multiprocessing_context="fork", timeout=60)
+            loader = DataLoader(samples, 64, num_workers=2, multiprocessing_context="fork", timeout=patience)
             self.assertEqual(train(loader, guard), plain)
 
     def test_that_are_forked_may_open_a_guard_of_their_own(self):
@@ -191,7 +191,7 @@ class Habits(unittest.TestCase):
         queue = context.Queue()
         sent = torch.randn(mebi // 4)
         queue.put(sent)
-        self.assertTrue(torch.equal(queue.get(timeout=60), sent))
+        self.assertTrue(torch.equal(queue.get(timeout=patience), sent))
         child = context.Process(target=write_one, args=(tensor,))
         child.start()
         child.join(60)
@@ -255,7 +255,7 @@ class WhereSystemCallsFail(unittest.TestCase):
         with folder() as place:
             os.chmod(place, 0o777)
             script = f"import programs_test; programs_test.save_and_load_what_is_away({place!r})"
-            done = subprocess.run([sys.executable, "-c", script], preexec_fn=enter, cwd="/", capture_output=True, text=True, timeout=120)
+            done = subprocess.run([sys.executable, "-c", script], preexec_fn=enter, cwd="/", capture_output=True, text=True, timeout=patience)
             self.assertEqual(done.stdout, "the same numbers\n", done.stderr[-3000:])
 
     def test_as_nobody_files_are_saved_and_loaded(self):
@@ -327,7 +327,7 @@ class OtherLibraries(unittest.TestCase):
             "    [layer.weight.fill_(i) for i, layer in enumerate(layers)]\n"
             "    print([float(view.mean()) for view in views], [vedette.owns(layer.weight) for layer in layers])\n"
             "    print(own.mean().item(), again.mean().item(), len(said), said[0])\n")
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=patience)
         self.assertEqual(done.stderr, "")
         first, second = done.stdout.splitlines()
         self.assertEqual(first, "[0.0, 1.0, 2.0, 3.0] [False, False, False, False, True, True]")

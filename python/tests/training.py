@@ -10,10 +10,11 @@ import vedette
 from torch import nn
 from torch.nn import functional
 
-torch.set_num_threads(2)
+torch.set_num_threads(min(torch.get_num_threads(), 2))  # as ctest says by OMP_NUM_THREADS
 vedette.resolve_vector_math()  # before the first operator of a plain run
 
 chunk = "64KiB"  # these models are small
+patience = 500  # seconds, of a child: they end what hangs, and nothing that a busy machine is slow at
 
 
 @contextlib.contextmanager
