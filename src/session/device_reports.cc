@@ -16,6 +16,7 @@ Nanoseconds host_now() { return host_program().now(); }
 
 DeviceReports::DeviceReports(std::shared_ptr<const cuda::Device> device, Observer* observer)
     : device_(std::move(device)),
+      marks_(std::make_shared<Marks>(device_)),
       observer_(observer),
       gpu_observer_(dynamic_cast<GpuObserver*>(observer)),
       birth_observer_(dynamic_cast<BirthObserver*>(observer)) {
@@ -27,17 +28,10 @@ DeviceReports::DeviceReports(std::shared_ptr<const cuda::Device> device, Observe
   zero_time_ = host_now();
 }
 
-DeviceReports::Mark DeviceReports::mark(cuda::StreamHandle stream) {
+DeviceReports::Mark DeviceReports::mark(cuda::StreamHandle stream, Shared shared) {
   Mark made{.queued = host_now()};
-  if (unused_.empty()) {
-    auto fresh = cuda::Event::create(device_, cuda::Event::Timing::on);
-    if (!fresh) return made;
-    unused_.push_back(events_.size());
-    events_.push_back(std::move(*fresh));
-  }
-  if (!events_[unused_.back()].record(stream)) return made;
-  made.event = unused_.back();
-  unused_.pop_back();
+  marks_->hold(shared);
+  made.event = shared != none ? shared : marks_->record(stream);
   return made;
 }
 
@@ -49,26 +43,26 @@ std::uint32_t DeviceReports::number_of(cuda::StreamHandle stream) {
 }
 
 void DeviceReports::give_back(Mark& mark) {
-  if (mark.event != none) unused_.push_back(mark.event);
+  marks_->release(mark.event);
   mark = {};
 }
 
 // --- what the executor says ------------------------------------------------------------------------------------------
 
-void DeviceReports::op_queues(cuda::StreamHandle stream, bool waits) {
+void DeviceReports::op_queues(cuda::StreamHandle stream, bool waits, Shared shared) {
   const std::lock_guard lock(mutex_);
   if (!running_) return;
   give_back(op_begin_);  // of an op between two steps
-  op_begin_ = mark(stream);
+  op_begin_ = mark(stream, shared);
   op_waits_ = waits;
   op_stream_ = number_of(stream);
 }
 
-void DeviceReports::op_is_queued(cuda::StreamHandle stream) {
+void DeviceReports::op_is_queued(cuda::StreamHandle stream, Shared shared) {
   const std::lock_guard lock(mutex_);
   if (!running_) return;
   give_back(op_end_);
-  op_end_ = mark(stream);
+  op_end_ = mark(stream, shared);
 }
 
 void DeviceReports::move_queues(cuda::StreamHandle stream) {
@@ -84,25 +78,26 @@ void DeviceReports::move_is_queued(const MoveRecord& move, cuda::StreamHandle st
   running_->moves.push_back({.record = move, .begin = std::exchange(move_begin_, {}), .end = mark(stream)});
 }
 
-void DeviceReports::wait_queues(cuda::StreamHandle stream, bool for_room) {
+void DeviceReports::wait_queues(cuda::StreamHandle stream, bool for_room, Shared shared) {
   const std::lock_guard lock(mutex_);
-  if (running_) running_->waits.push_back({.for_room = for_room, .begin = mark(stream), .end = {}});
+  if (running_) running_->waits.push_back({.for_room = for_room, .begin = mark(stream, shared), .end = {}});
 }
 
-void DeviceReports::wait_is_queued(cuda::StreamHandle stream) {
+void DeviceReports::wait_is_queued(cuda::StreamHandle stream, Shared shared) {
   const std::lock_guard lock(mutex_);
-  if (running_ && !running_->waits.empty()) running_->waits.back().end = mark(stream);
+  if (running_ && !running_->waits.empty()) running_->waits.back().end = mark(stream, shared);
 }
 
-void DeviceReports::again_queues(cuda::StreamHandle stream) {
+void DeviceReports::again_queues(cuda::StreamHandle stream, Shared shared) {
   const std::lock_guard lock(mutex_);
   if (running_)
-    running_->again.push_back({.before = running_->ops.size(), .records = {}, .begin = mark(stream), .end = {}});
+    running_->again.push_back(
+        {.before = running_->ops.size(), .records = {}, .begin = mark(stream, shared), .end = {}});
 }
 
-void DeviceReports::again_is_queued(cuda::StreamHandle stream) {
+void DeviceReports::again_is_queued(cuda::StreamHandle stream, Shared shared) {
   const std::lock_guard lock(mutex_);
-  if (running_ && !running_->again.empty()) running_->again.back().end = mark(stream);
+  if (running_ && !running_->again.empty()) running_->again.back().end = mark(stream, shared);
 }
 
 void DeviceReports::has_tables(const GpuTableCounters& tables) {
@@ -120,10 +115,13 @@ void DeviceReports::finish() {
   }
   observer_ = nullptr;
   gpu_observer_ = nullptr;
+  const auto release = [&](const Mark& mark) { marks_->release(mark.event); };
+  for (Mark* const mark : {&op_begin_, &op_end_, &move_begin_}) give_back(*mark);
+  if (running_) each_mark(*running_, release);
+  for (const Step& step : ended_) each_mark(step, release);
   running_.reset();
   ended_.clear();
-  zero_ = none;
-  events_.clear();
+  marks_->release(std::exchange(zero_, none));
 }
 
 // --- what the session says -------------------------------------------------------------------------------------------
@@ -172,6 +170,8 @@ void DeviceReports::step_began(std::uint64_t step, Nanoseconds now) {
   if (running_) before = std::move(running_->moves);
   if (running_)
     for (Wait& wait : running_->waits) give_back(wait.begin), give_back(wait.end);
+  if (running_)
+    for (Again& again : running_->again) give_back(again.begin), give_back(again.end);
   running_ = Step{.number = step, .began = now, .moves = std::move(before)};
 }
 
@@ -224,8 +224,8 @@ bool DeviceReports::has_passed(const Step& step, bool wait) {
   bool all = true;
   each_mark(step, [&](const Mark& mark) {
     if (!all || mark.event == none) return;
-    if (wait) static_cast<void>(events_[mark.event].synchronize());
-    const auto passed = events_[mark.event].passed();
+    if (wait) static_cast<void>(marks_->synchronize(mark.event));
+    const auto passed = marks_->passed(mark.event);
     all = wait || !passed || *passed;  // of a device that is lost nothing more will be known
   });
   return all;
@@ -239,11 +239,10 @@ void DeviceReports::tell_what_is_known(bool wait) {
     tell(step);
     if (latest.event != none) {
       zero_time_ = time_of(latest);
-      unused_.push_back(std::exchange(zero_, latest.event));
+      marks_->release(std::exchange(zero_, latest.event));
+      marks_->hold(zero_);
     }
-    each_mark(step, [&](const Mark& mark) {
-      if (mark.event != none && mark.event != zero_) unused_.push_back(mark.event);
-    });
+    each_mark(step, [&](const Mark& mark) { marks_->release(mark.event); });
   }
 }
 
@@ -255,7 +254,7 @@ DeviceReports::Mark DeviceReports::set_clock(const Step& step) {
   Nanoseconds latest_time, shift;
   each_mark(step, [&](const Mark& mark) {
     if (mark.event == none) return;
-    const auto since = events_[mark.event].since(events_[zero_]);
+    const auto since = marks_->since(mark.event, zero_);
     if (!since) return;
     const Nanoseconds time = zero_time_ + *since;
     shift = std::max(shift, mark.queued - time);
@@ -269,7 +268,7 @@ DeviceReports::Mark DeviceReports::set_clock(const Step& step) {
 
 Nanoseconds DeviceReports::time_of(const Mark& mark) const {
   if (mark.event == none || zero_ == none) return mark.queued;
-  const auto since = events_[mark.event].since(events_[zero_]);
+  const auto since = marks_->since(mark.event, zero_);
   return since ? std::max(zero_time_ + *since, mark.queued) : mark.queued;
 }
 

@@ -6,7 +6,8 @@
 // each step. What always holds: no time lies before its work was queued. Reported steps do not overlap; a step ends
 // when its last op has, or later where the host ends it later. Counters of a step count its own stalls.
 //
-// Where an event is refused, the host's time stands for it.
+// The clock of ops (stream_times.h) has events at most of these points, too: one is held by both. Where an event is
+// refused, the host's time stands for it.
 //
 // An observer that is a GpuObserver, too, is told each op's stream, how to read the device's energy, and what the
 // tables are.
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "cuda/device.h"
+#include "session/marks.h"
 #include "vedette/birth_observer.h"
 #include "vedette/gpu_observer.h"
 #include "vedette/observer.h"
@@ -32,21 +34,25 @@ namespace vedette::detail {
 
 class DeviceReports final : public Observer, public BirthObserver {
  public:
+  using Shared = Marks::Mark;
+
   DeviceReports(std::shared_ptr<const cuda::Device> device, Observer* observer);
+  const std::shared_ptr<Marks>& marks() const noexcept { return marks_; }  // for who shares them
   DeviceReports(const DeviceReports&) = delete;
   DeviceReports& operator=(const DeviceReports&) = delete;
 
   // --- of the executor: an op, a copy
-  void op_queues(cuda::StreamHandle stream, bool waits);  // its waits are queued, its work is not
-  void op_is_queued(cuda::StreamHandle stream);
+  // `shared`: a mark of the same point, which is held; Marks::none: there is none yet.
+  void op_queues(cuda::StreamHandle stream, bool waits, Shared shared);  // its waits are queued, its work is not
+  void op_is_queued(cuda::StreamHandle stream, Shared shared);
   void move_queues(cuda::StreamHandle stream);
   // The copy of the latest move_queues() is queued; `move` lacks its times.
   void move_is_queued(const MoveRecord& move, cuda::StreamHandle stream);
   // Work that is queued next may be late, though no op says so: it waits for room, or for bytes.
-  void wait_queues(cuda::StreamHandle stream, bool for_room);
-  void wait_is_queued(cuda::StreamHandle stream);
-  void again_queues(cuda::StreamHandle stream);  // recomputations
-  void again_is_queued(cuda::StreamHandle stream);
+  void wait_queues(cuda::StreamHandle stream, bool for_room, Shared shared);
+  void wait_is_queued(cuda::StreamHandle stream, Shared shared);
+  void again_queues(cuda::StreamHandle stream, Shared shared);  // recomputations
+  void again_is_queued(cuda::StreamHandle stream, Shared shared);
   void has_tables(const GpuTableCounters& tables);
   // Waits for the device, reports the rest, and forgets the observer.
   void finish();
@@ -72,9 +78,9 @@ class DeviceReports final : public Observer, public BirthObserver {
   void step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) override;
 
  private:
-  static constexpr std::size_t none = ~std::size_t{0};
+  static constexpr Shared none = Marks::none;
   struct Mark {  // a point of a stream
-    std::size_t event = none;
+    Shared event = none;
     Nanoseconds queued;  // by the host
   };
   struct Op {
@@ -110,7 +116,7 @@ class DeviceReports final : public Observer, public BirthObserver {
     Counters counters;
   };
 
-  Mark mark(cuda::StreamHandle stream);
+  Mark mark(cuda::StreamHandle stream, Shared shared = none);
   std::uint32_t number_of(cuda::StreamHandle stream);
   template <typename Visit>
   static void each_mark(const Step& step, Visit visit);
@@ -126,20 +132,19 @@ class DeviceReports final : public Observer, public BirthObserver {
   Nanoseconds time_of(const Mark& mark) const;
 
   const std::shared_ptr<const cuda::Device> device_;
+  const std::shared_ptr<Marks> marks_;
   std::mutex mutex_;  // over all that follows
   Observer* observer_;
   GpuObserver* gpu_observer_;                // nullptr: the observer is none
   BirthObserver* const birth_observer_;      // as well
   std::vector<cuda::StreamHandle> streams_;  // by number
-  std::vector<cuda::Event> events_;
-  std::vector<std::size_t> unused_;
-  std::optional<Step> running_;  // nullopt: before the first step
-  std::deque<Step> ended_;       // the oldest first
+  std::optional<Step> running_;              // nullopt: before the first step
+  std::deque<Step> ended_;                   // the oldest first
   Mark op_begin_, op_end_, move_begin_;
   bool op_waits_ = false;
   std::uint32_t op_stream_ = 0;
-  std::size_t zero_ = none;  // an event that has passed,
-  Nanoseconds zero_time_;    // and when that was
+  Shared zero_ = none;     // an event that has passed,
+  Nanoseconds zero_time_;  // and when that was
   Nanoseconds told_until_;
 };
 

@@ -72,18 +72,18 @@ void GpuExecutor::end_again(std::span<const ChunkRange> operands) noexcept {
 void GpuExecutor::begin_aside(Aside what) noexcept {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  aside_runs_ = true;
-  times_.begin_aside(stream(),
-                     what == Aside::recomputation ? StreamTimes::Aside::recomputation : StreamTimes::Aside::trial);
-  if (options_.reports != nullptr && what == Aside::recomputation) options_.reports->again_queues(stream());
+  aside_ = what;
+  const Marks::Mark mark = times_.begin_aside(
+      stream(), what == Aside::recomputation ? StreamTimes::Aside::recomputation : StreamTimes::Aside::trial);
+  if (options_.reports != nullptr && what == Aside::recomputation) options_.reports->again_queues(stream(), mark);
 }
 
 void GpuExecutor::end_aside() noexcept {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  aside_runs_ = false;
-  times_.end_aside(stream());
-  if (options_.reports != nullptr) options_.reports->again_is_queued(stream());
+  const Marks::Mark mark = times_.end_aside(stream());
+  if (options_.reports != nullptr && aside_ == Aside::recomputation) options_.reports->again_is_queued(stream(), mark);
+  aside_.reset();
 }
 
 // --- a recipe is tried -----------------------------------------------------------------------------------------------

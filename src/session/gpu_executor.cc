@@ -34,7 +34,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Optio
     : Executor({.whole_tensors = true, .times_later = true, .predicts = true, .drops = true}),
       device_(device),
       options_(options),
-      times_(device) {}
+      times_(options.reports != nullptr ? options.reports->marks() : std::make_shared<Marks>(device)) {}
 
 Executor::Stretch GpuExecutor::range_of_plans() const noexcept {
   const moves::RangeAllocator::Stretch movable = places_->longest_movable();
@@ -100,16 +100,17 @@ void GpuExecutor::is_queued(const PlaceExecutor::Transfer& transfer) noexcept {
 
 // Waits of a recomputation, or of a trial, are its own time.
 void GpuExecutor::wait_begins(HostSlots::WaitsFor what) noexcept {
-  if (aside_runs_) return;
+  if (aside_) return;
   const bool for_room = what == HostSlots::WaitsFor::room;
-  times_.begin_aside(stream(), for_room ? StreamTimes::Aside::waits_for_room : StreamTimes::Aside::waits_for_bytes);
-  if (options_.reports != nullptr) options_.reports->wait_queues(stream(), for_room);
+  const Marks::Mark mark =
+      times_.begin_aside(stream(), for_room ? StreamTimes::Aside::waits_for_room : StreamTimes::Aside::waits_for_bytes);
+  if (options_.reports != nullptr) options_.reports->wait_queues(stream(), for_room, mark);
 }
 
 void GpuExecutor::wait_ends() noexcept {
-  if (aside_runs_) return;
-  times_.end_aside(stream());
-  if (options_.reports != nullptr) options_.reports->wait_is_queued(stream());
+  if (aside_) return;
+  const Marks::Mark mark = times_.end_aside(stream());
+  if (options_.reports != nullptr) options_.reports->wait_is_queued(stream(), mark);
 }
 
 void GpuExecutor::set_observer(Observer* observer) noexcept {
@@ -324,8 +325,8 @@ void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) 
   if (!waits) die((std::string(name) + ": " + waits.error().message).c_str());
   for (const ChunkRange chunks : part.written)
     if (const BlockIndex* const block = block_of(chunks)) places_->may_change(*block);
-  times_.begin_op(op_stream_, *waits);
-  if (options_.reports != nullptr) options_.reports->op_queues(op_stream_, *waits);
+  const Marks::Mark mark = times_.begin_op(op_stream_, *waits);
+  if (options_.reports != nullptr) options_.reports->op_queues(op_stream_, *waits, mark);
   ++ops_;
 }
 
@@ -335,8 +336,8 @@ void GpuExecutor::continue_op(std::span<const OpMoves::Departure>, const Part&, 
 void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcept {
   const std::lock_guard lock(mutex_);
   places_->end_op(operands_, op_stream_);
-  times_.end_op(op_stream_);
-  if (options_.reports != nullptr) options_.reports->op_is_queued(op_stream_);
+  const Marks::Mark mark = times_.end_op(op_stream_);
+  if (options_.reports != nullptr) options_.reports->op_is_queued(op_stream_, mark);
   op_runs_ = false;
   for (const OpMoves::Departure& departure : departures) {
     if (const BlockIndex* const block = block_of(departure.chunks))

@@ -170,7 +170,8 @@ class GpuExecutor final : public Executor,
   const PlannedPlaces* before_ = nullptr;    // of the step before
   const PlannedPlaces* followed_ = nullptr;  // the same where all lay so; nullptr: blocks may lie anywhere
   std::uint64_t misplaced_ = 0;              // when the running step began
-  bool step_is_new_ = false, op_runs_ = false, aside_runs_ = false;
+  bool step_is_new_ = false, op_runs_ = false;
+  std::optional<Aside> aside_;        // that runs
   std::vector<BlockIndex> operands_;  // of the running op
   struct {                            // of a step without a plan
     bool known = false;

@@ -19,70 +19,61 @@ void StreamTimes::begin_step(std::uint64_t step, cuda::StreamHandle stream, cons
   spare_.pop_back();
   steps_.back().number = step;
   steps_.back().untimed_before = std::exchange(untimed_, 0);
-  steps_.back().begin = record(stream);
+  steps_.back().begin = marks_->record(stream);
 }
 
-std::optional<std::size_t> StreamTimes::record(cuda::StreamHandle stream) {
-  if (unused_.empty()) {
-    auto fresh = cuda::Event::create(device_, cuda::Event::Timing::on);
-    if (!fresh) return std::nullopt;
-    unused_.push_back(events_.size());
-    events_.push_back(std::move(*fresh));
-  }
-  const std::size_t event = unused_.back();
-  if (!events_[event].record(stream)) return std::nullopt;
-  unused_.pop_back();
-  return event;
+StreamTimes::Mark StreamTimes::record(cuda::StreamHandle stream) {
+  const Mark mark = marks_->record(stream);
+  steps_.back().failed = steps_.back().failed || mark == Marks::none;
+  return mark;
 }
 
-void StreamTimes::begin_op(cuda::StreamHandle stream, bool waits) {
-  if (!timing_) return;
-  const auto event = record(stream);
-  if (!event) steps_.back().failed = true;
-  if (event) steps_.back().ops.push_back({.begin = *event, .waits = waits});
+StreamTimes::Mark StreamTimes::begin_op(cuda::StreamHandle stream, bool waits) {
+  if (!timing_) return Marks::none;
+  const Mark mark = record(stream);
+  if (mark != Marks::none) steps_.back().ops.push_back({.begin = mark, .waits = waits});
+  return mark;
 }
 
-void StreamTimes::end_op(cuda::StreamHandle stream) {
-  if (!timing_ || steps_.back().ops.empty()) return;
-  const auto event = record(stream);
+StreamTimes::Mark StreamTimes::end_op(cuda::StreamHandle stream) {
+  if (!timing_ || steps_.back().ops.empty()) return Marks::none;
   Op& op = steps_.back().ops.back();
-  op.ended = event.has_value();
-  if (event) op.end = *event;
-  if (!event) steps_.back().failed = true;
+  op.end = record(stream);
+  op.ended = op.end != Marks::none;
+  return op.end;
 }
 
-void StreamTimes::begin_aside(cuda::StreamHandle stream, Aside what) {
-  if (!timing_) return;
-  const auto event = record(stream);
+StreamTimes::Mark StreamTimes::begin_aside(cuda::StreamHandle stream, Aside what) {
+  if (!timing_) return Marks::none;
   Step& step = steps_.back();
-  if (!event) step.failed = true;
+  const Mark mark = record(stream);
   const bool inside = !step.ops.empty() && !step.ops.back().ended;
-  if (event)
-    step.asides.push_back({.begin = *event, .op = step.ops.size() - (inside ? 1 : 0), .inside = inside, .what = what});
+  if (mark != Marks::none)
+    step.asides.push_back({.begin = mark, .op = step.ops.size() - (inside ? 1 : 0), .inside = inside, .what = what});
+  return mark;
 }
 
-void StreamTimes::end_aside(cuda::StreamHandle stream) {
-  if (!timing_ || steps_.back().asides.empty() || steps_.back().asides.back().ended) return;
-  const auto event = record(stream);
+StreamTimes::Mark StreamTimes::end_aside(cuda::StreamHandle stream) {
+  if (!timing_ || steps_.back().asides.empty() || steps_.back().asides.back().ended) return Marks::none;
   Apart& aside = steps_.back().asides.back();
-  aside.ended = event.has_value();
-  if (event) aside.end = *event;
-  if (!event) steps_.back().failed = true;
+  aside.end = record(stream);
+  aside.ended = aside.end != Marks::none;
+  return aside.end;
 }
 
 // All of its events, the last first: ops may be on several streams.
 bool StreamTimes::passed(const Step& step, bool wait) {
   for (auto op = step.ops.rbegin(); op != step.ops.rend(); ++op) {
     if (!op->ended) return false;
-    if (wait && !events_[op->end].synchronize()) return false;
-    const auto passed = events_[op->end].passed();
+    if (wait && !marks_->synchronize(op->end)) return false;
+    const auto passed = marks_->passed(op->end);
     if (!passed || !*passed) return false;
   }
   return true;
 }
 
-Nanoseconds StreamTimes::between(std::size_t begin, std::size_t end) const {
-  const auto took = events_[end].since(events_[begin]);
+Nanoseconds StreamTimes::between(Mark begin, Mark end) const {
+  const auto took = marks_->since(end, begin);
   return {took ? std::max<std::int64_t>(took->value, 0) : 0};
 }
 
@@ -103,7 +94,8 @@ Executor::StepTimes StreamTimes::times_of(const Step& step) {
             between(aside->begin, aside->end);
     Nanoseconds idle;
     if (before != nullptr) idle = without(between(before->end, op.begin), earlier.all());
-    if (before == nullptr && op.waits && step.begin) idle = without(between(*step.begin, op.begin), earlier.all());
+    if (before == nullptr && op.waits && step.begin != Marks::none)
+      idle = without(between(step.begin, op.begin), earlier.all());
     const Nanoseconds took = without(between(op.begin, op.end), inside.all());
     const Nanoseconds for_room = of(earlier, Aside::waits_for_room) + of(inside, Aside::waits_for_room);
     const Nanoseconds for_bytes =
@@ -131,12 +123,12 @@ void StreamTimes::count(const Step& step, const Executor::StepTimes& times) {
 
 void StreamTimes::recycle(Step step) {
   const auto give_back = [&](const auto& each) {
-    unused_.push_back(each.begin);
-    if (each.ended) unused_.push_back(each.end);
+    marks_->release(each.begin);
+    marks_->release(each.end);
   };
   std::for_each(step.ops.begin(), step.ops.end(), give_back);
   std::for_each(step.asides.begin(), step.asides.end(), give_back);
-  if (step.begin) unused_.push_back(*step.begin);
+  marks_->release(std::exchange(step.begin, Marks::none));
   step.ops.clear();
   step.asides.clear();
   step.failed = false;

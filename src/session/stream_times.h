@@ -18,22 +18,26 @@
 
 #include "cuda/device.h"
 #include "moves/executor.h"
+#include "session/marks.h"
 
 namespace vedette::detail {
 
 class StreamTimes {
  public:
-  explicit StreamTimes(std::shared_ptr<const cuda::Device> device) : device_(std::move(device)) {}
+  using Mark = Marks::Mark;
+
+  explicit StreamTimes(std::shared_ptr<Marks> marks) : marks_(std::move(marks)) {}
 
   // An event costs the host a microsecond, and each op has two. `plan`: that of the step before; nullptr: none. While
   // steps follow one unchanged plan, one in 16 tells enough; `always`: each is timed. `stream`: of what comes first.
   void begin_step(std::uint64_t step, cuda::StreamHandle stream, const void* plan = nullptr, bool always = false);
   void forget_plan() noexcept { following_.plan = nullptr; }
-  void begin_op(cuda::StreamHandle stream, bool waits);  // its waits are queued, its work is not
-  void end_op(cuda::StreamHandle stream);
+  // Each returns the mark that it made, which it holds; Marks::none: it made none, since the step is not timed.
+  Mark begin_op(cuda::StreamHandle stream, bool waits);  // its waits are queued, its work is not
+  Mark end_op(cuda::StreamHandle stream);
   enum class Aside : std::uint8_t { trial, recomputation, waits_for_bytes, waits_for_room };
-  void begin_aside(cuda::StreamHandle stream, Aside what);  // between ops, or in one; not in another one
-  void end_aside(cuda::StreamHandle stream);
+  Mark begin_aside(cuda::StreamHandle stream, Aside what);  // between ops, or in one; not in another one
+  Mark end_aside(cuda::StreamHandle stream);
   // The latest step that the device has passed, once; older ones are forgotten. `wait`: the calling thread waits for
   // the latest step. nullopt: none, or an event failed.
   std::optional<Executor::StepTimes> take(bool wait);
@@ -47,19 +51,19 @@ class StreamTimes {
  private:
   static constexpr std::size_t most_open = 3;
   struct Apart {
-    std::size_t begin = 0, end = 0;  // of events_
-    std::size_t op = 0;              // in which it is, or before which
+    Mark begin = Marks::none, end = Marks::none;
+    std::size_t op = 0;  // in which it is, or before which
     bool inside = false;
     Aside what = Aside::trial;
     bool ended = false;
   };
   struct Op {
-    std::size_t begin = 0, end = 0;  // of events_
+    Mark begin = Marks::none, end = Marks::none;
     bool waits = false, ended = false;
   };
   struct Step {
     std::uint64_t number = 0, untimed_before = 0;
-    std::optional<std::size_t> begin = {};
+    Mark begin = Marks::none;
     bool failed = false;
     std::vector<Op> ops = {};
     std::vector<Apart> asides = {};  // in the order of their ops
@@ -68,16 +72,14 @@ class StreamTimes {
     Nanoseconds of[4];
     Nanoseconds all() const { return of[0] + of[1] + of[2] + of[3]; }
   };
-  std::optional<std::size_t> record(cuda::StreamHandle stream);
+  Mark record(cuda::StreamHandle stream);  // of the step at hand
   bool passed(const Step& step, bool wait);
-  Nanoseconds between(std::size_t begin, std::size_t end) const;  // of events_; 0: an event failed, or the other way
+  Nanoseconds between(Mark begin, Mark end) const;  // 0: an event failed, or the other way
   Executor::StepTimes times_of(const Step& step);
   void count(const Step& step, const Executor::StepTimes& times);
   void recycle(Step step);
 
-  const std::shared_ptr<const cuda::Device> device_;
-  std::vector<cuda::Event> events_;
-  std::vector<std::size_t> unused_;
+  const std::shared_ptr<Marks> marks_;
   std::vector<Step> steps_;  // the oldest first; the last one may still run
   std::vector<Step> spare_;  // empty ones, whose room is used again
   bool timing_ = false;

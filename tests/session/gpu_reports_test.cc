@@ -115,6 +115,26 @@ void expect_in_order(const HeardStep& step) {
   }
 }
 
+// An event costs the host a microsecond. Where nothing moves a reported step has as many as one that is timed.
+TEST_F(GpuReports, AnOpsTimeAndItsReportReadOneEvent) {
+  const auto most_events = [&](Observer* observer) {
+    WordsOnGpu gpu({.fast_memory = 16_MiB, .slow = "host", .policy = "vedette", .observer = observer});
+    NetOnGpu net(gpu, layers, words);
+    unsigned most = 0;
+    for (std::uint32_t s = 0; s < 12; ++s) {
+      const unsigned before = control().calls()["cuEventRecord"];
+      net.step(s);
+      if (s >= 6) most = std::max(most, control().calls()["cuEventRecord"] - before);
+      gpu.stream.synchronize().value();
+    }
+    return most;
+  };
+  Listener listener;
+  const unsigned timed = most_events(nullptr), reported = most_events(&listener);
+  std::printf("events of a step: %u where it is timed, %u where it is reported, too\n", timed, reported);
+  EXPECT_LE(reported, timed);
+}
+
 TEST_F(GpuReports, EveryStepIsToldWithAllThatItMoved) {
   Listener listener;
   train(listener);
