@@ -45,7 +45,8 @@ RowAccess read_access(const Json& row, const std::string& place) {
       .op = {static_cast<std::uint32_t>(number(member(row, "op", place + ": "), place + ": op", ~std::uint32_t{0}))},
       .chunks = {}};
   if (row.size() != 2) throw Malformed{place + " has an unknown key"};
-  for (const Json& range : list(member(row, "chunks", place + ": "), place + ": chunks")) {
+  const std::string of_row = place + ": ", of_chunks = of_row + "chunks";
+  for (const Json& range : list(member(row, "chunks", of_row), of_chunks)) {
     if (!range.is_array() || range.size() != 2) throw Malformed{place + ": chunks has a range that is not two numbers"};
     const auto end_of = [&](std::size_t which) {
       return static_cast<std::uint32_t>(number(range[which], place + ": a chunk", most_chunks));
@@ -71,7 +72,8 @@ Rows read_rows(const Json& top) {
             .chunk = {number(member(top, "chunk_bytes", {}), "chunk_bytes", largest_size)},
             .chunks = static_cast<std::uint32_t>(number(member(top, "chunks", {}), "chunks", most_chunks)),
             .steps = {}};
-  for (const Json& step : list(member(top, "steps", {}), "steps")) {
+  const std::string of_file, of_steps = "steps";
+  for (const Json& step : list(member(top, "steps", of_file), of_steps)) {
     const std::string place = "step " + std::to_string(rows.steps.size());
     std::vector<RowAccess>& accesses = rows.steps.emplace_back();
     for (const Json& row : list(step, place))

@@ -55,6 +55,7 @@ struct Place {  // the object that is read, for messages: "op 3"
   std::string name;
   [[noreturn]] void fail(const std::string& what) const { throw Malformed{name.empty() ? what : name + ": " + what}; }
 };
+const Place whole_file;
 
 const Json& member(const Json& object, const char* key, const Place& place) {
   const auto found = object.find(key);
@@ -116,7 +117,7 @@ std::vector<TensorIndex> tensor_list(const Json& object, const char* key, std::s
 }
 
 const Json& rows(const Json& top, const char* key, std::size_t most) {
-  const Json& list = member(top, key, {});
+  const Json& list = member(top, key, whole_file);
   if (!list.is_array() || list.empty()) Place{key}.fail("is not a non-empty list");
   if (list.size() > most)
     Place{key}.fail("has " + std::to_string(list.size()) + " entries, more than the " + std::to_string(most) +
@@ -252,7 +253,7 @@ Trace read_trace(const Json& top) {
   require_keys(top, keys, {"top level"});
   (void)text(top, "format", {});
   Trace trace{.name = text(top, "name", {}), .source = text(top, "source", {}), .device = text(top, "device", {})};
-  const Json& notes = member(top, "notes", {});
+  const Json& notes = member(top, "notes", whole_file);
   if (!notes.is_array()) Place{"notes"}.fail("is not a list of strings");
   for (const Json& note : notes) {
     if (!note.is_string()) Place{"notes"}.fail("is not a list of strings");
