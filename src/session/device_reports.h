@@ -37,7 +37,7 @@ class DeviceReports final : public Observer, public BirthObserver {
   using Shared = Marks::Mark;
 
   DeviceReports(std::shared_ptr<const cuda::Device> device, Observer* observer);
-  const std::shared_ptr<Marks>& marks() const noexcept { return marks_; }  // for who shares them
+  const std::shared_ptr<Marks>& marks() const noexcept { return marks_; }
   DeviceReports(const DeviceReports&) = delete;
   DeviceReports& operator=(const DeviceReports&) = delete;
 

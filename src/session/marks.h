@@ -1,5 +1,5 @@
-// Events with times, behind points of a device's streams. An event is used again once nobody holds it. The clock of ops
-// and the observer's reports hold the same event where both want the time of a point.
+// Events with times, behind points of a device's streams. The events are used again. The clock of ops and the reports
+// for an observer hold the same event where both want the time of a point.
 //
 // Thread rule: any thread in which the device's context is current. Its lock is the innermost.
 #pragma once
