@@ -20,7 +20,6 @@ void PlaceExecutor::forget_fetches() {
 }
 
 void PlaceExecutor::expect(const Expected& expected) {
-  const std::lock_guard lock(guard_);
   ahead_.begin(expected.outlook);
   uses_.begin_op(expected.now);
   if (expected.outlook.anew) forget_fetches();
@@ -30,7 +29,6 @@ void PlaceExecutor::expect(const Expected& expected) {
 }
 
 void PlaceExecutor::expect_nothing() {
-  const std::lock_guard lock(guard_);
   ahead_.end();
   forget_fetches();
 }
@@ -113,7 +111,6 @@ bool PlaceExecutor::has_come(const Expected::Fetch& fetch) const {
 }
 
 Result<void> PlaceExecutor::look_ahead() {
-  const std::lock_guard lock(guard_);
   const Bytes births{ahead_.outlook().next_births};
   while (births.value > 0 && !has_room_for(births, births)) {
     const auto made = make_room_ahead(births, ahead_.outlook().until);

@@ -10,7 +10,6 @@ using cuda::StreamHandle;
 
 // The place is written again behind the block's last uses, as after its death.
 bool PlaceExecutor::drop(BlockIndex index) {
-  const std::lock_guard lock(guard_);
   if (!may_leave(index)) return false;
   Block& block = blocks_[index.value];
   const std::uint64_t offset = *arena_.offset(index);
@@ -28,18 +27,13 @@ bool PlaceExecutor::drop(BlockIndex index) {
   return true;
 }
 
-bool PlaceExecutor::is_dropped(BlockIndex index) const {
-  const std::lock_guard lock(guard_);
-  return blocks_[index.value].dropped;
-}
+bool PlaceExecutor::is_dropped(BlockIndex index) const { return blocks_[index.value].dropped; }
 
 PlaceExecutor::Place PlaceExecutor::dropped_from(BlockIndex index) const {
-  const std::lock_guard lock(guard_);
   return blocks_[index.value].dropped ? blocks_[index.value].dropped_from : Place();
 }
 
 void PlaceExecutor::adopt(BlockIndex from, BlockIndex to) {
-  const std::lock_guard lock(guard_);
   Block &made = blocks_[from.value], &wanted = blocks_[to.value];
   const auto offset = arena_.offset(from);
   VEDETTE_ASSERT(offset && made.pins == 0 && wanted.dropped && made.bytes == wanted.bytes);
@@ -58,7 +52,6 @@ void PlaceExecutor::adopt(BlockIndex from, BlockIndex to) {
 }
 
 Result<void> PlaceExecutor::begin_again(std::span<const BlockIndex> blocks, StreamHandle stream) {
-  const std::lock_guard lock(guard_);
   ends_ = Ends::marked;
   const std::uint32_t number = points_.number_of(stream);
   for (const BlockIndex index : blocks) {
@@ -71,7 +64,6 @@ Result<void> PlaceExecutor::begin_again(std::span<const BlockIndex> blocks, Stre
 }
 
 void PlaceExecutor::end_again(std::span<const BlockIndex> blocks, StreamHandle stream) {
-  const std::lock_guard lock(guard_);
   const std::uint32_t number = points_.number_of(stream);
   // The stream is behind whatever made them ready before.
   if (const auto point = points_.mark(number)) {

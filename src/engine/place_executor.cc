@@ -221,7 +221,6 @@ PlaceExecutor::BlockIndex PlaceExecutor::unused_index() {
 }
 
 Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle stream, Place place) {
-  const std::lock_guard lock(guard_);
   const BlockIndex index = unused_index();
   const auto give_up = [&](const Error& error) {
     if (arena_.in_place(index)) arena_.remove(index);
@@ -246,7 +245,6 @@ Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle st
 }
 
 void PlaceExecutor::release(BlockIndex index) {
-  const std::lock_guard lock(guard_);
   Block& block = blocks_[index.value];
   VEDETTE_ASSERT(block.alive);
   block.alive = false;
@@ -273,13 +271,11 @@ void PlaceExecutor::bury(BlockIndex index) {
 }
 
 void PlaceExecutor::allow_moves(BlockIndex index) {
-  const std::lock_guard lock(guard_);
   blocks_[index.value].movable = true;
   if (arena_.in_place(index)) arena_.allow_moves(index);
 }
 
 void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
-  const std::lock_guard lock(guard_);
   Block& block = blocks_[index.value];
   const std::uint32_t number = points_.number_of(stream);
   block.unchanged = false;  // that work may write it
@@ -287,34 +283,20 @@ void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
   if (!block.recorded.contains(number)) block.recorded.push_back(number);
 }
 
-void PlaceExecutor::watch(Watcher* watcher) {
-  const std::lock_guard lock(guard_);
-  watcher_ = watcher;
-}
+void PlaceExecutor::watch(Watcher* watcher) { watcher_ = watcher; }
 
 Address PlaceExecutor::address(BlockIndex index) const {
-  const std::lock_guard lock(guard_);
   const auto offset = arena_.offset(index);
   return offset ? range_.address() + *offset : 0;
 }
 
-Bytes PlaceExecutor::bytes(BlockIndex index) const {
-  const std::lock_guard lock(guard_);
-  return blocks_[index.value].bytes;
-}
+Bytes PlaceExecutor::bytes(BlockIndex index) const { return blocks_[index.value].bytes; }
 
-PlaceExecutor::Place PlaceExecutor::place(BlockIndex index) const {
-  const std::lock_guard lock(guard_);
-  return arena_.offset(index);
-}
+PlaceExecutor::Place PlaceExecutor::place(BlockIndex index) const { return arena_.offset(index); }
 
-moves::RangeAllocator::Stretch PlaceExecutor::longest_movable() const {
-  const std::lock_guard lock(guard_);
-  return arena_.longest_movable();
-}
+moves::RangeAllocator::Stretch PlaceExecutor::longest_movable() const { return arena_.longest_movable(); }
 
 PlaceExecutor::Counters PlaceExecutor::counters() const {
-  const std::lock_guard lock(guard_);
   Counters counters = counters_;
   counters.in_use = arena_.in_use();
   counters.host = host_.counters();

@@ -15,7 +15,7 @@
 // earlier step lets expect what comes, the block leaves whose room is free longest (place_ahead.cc). A planned place in
 // which an unplanned block lies is cleared; where that block may not leave, the planned one lies elsewhere.
 //
-// Thread rule: any thread in which the device's context is current; calls take turns. The host waits in three cases:
+// Thread rule: one thread at a time, in which the device's context is current. The host waits in three cases:
 // pinned memory is full of slots whose copies still run, an op needs a block that is still read from the disk, and at
 // the end.
 #pragma once
@@ -24,7 +24,6 @@
 #include <map>
 #include <memory>
 #include <memory_resource>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -265,7 +264,6 @@ class PlaceExecutor {
   const std::shared_ptr<const cuda::Device> device_;
   const Options options_;
   Pointers& pointers_;
-  mutable std::mutex guard_;  // over all that follows
   Watcher* watcher_ = nullptr;
   cuda::DeviceRange range_;
   cuda::Stream in_, out_;

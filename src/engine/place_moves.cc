@@ -20,15 +20,9 @@ Result<void> PlaceExecutor::make_slot(Block& block) {
   return {};
 }
 
-bool PlaceExecutor::has_slot(BlockIndex index) const {
-  const std::lock_guard lock(guard_);
-  return blocks_[index.value].slot.has_value();
-}
+bool PlaceExecutor::has_slot(BlockIndex index) const { return blocks_[index.value].slot.has_value(); }
 
-void PlaceExecutor::prepare_slots(std::vector<Bytes> slots) {
-  const std::lock_guard lock(guard_);
-  host_.prepare(std::move(slots));
-}
+void PlaceExecutor::prepare_slots(std::vector<Bytes> slots) { host_.prepare(std::move(slots)); }
 
 Result<void> PlaceExecutor::copy(const Transfer& transfer, Address to, Address from) {
   if (watcher_ != nullptr) watcher_->begins(transfer);
@@ -178,7 +172,6 @@ Result<StreamPoint> PlaceExecutor::copy_born(BlockIndex index, Address from, Str
 }
 
 Result<PlaceExecutor::Born> PlaceExecutor::allocate_copy(Bytes bytes, Address from, StreamHandle stream) {
-  const std::lock_guard lock(guard_);
   const BlockIndex index = unused_index();
   Block& block = blocks_[index.value] = {.bytes = bytes, .alive = true};
   const bool in_place = arena_.place(index, bytes).has_value();
@@ -222,7 +215,6 @@ void PlaceExecutor::advance() {
 }
 
 Result<void> PlaceExecutor::leave(BlockIndex index, bool far) {
-  const std::lock_guard lock(guard_);
   if (may_leave(index)) {
     if (auto left = evict(index, MoveCause::planned); !left) return left;
   }
@@ -241,12 +233,10 @@ Result<void> PlaceExecutor::bring_now(const Coming& what) {
 }
 
 Result<void> PlaceExecutor::bring(BlockIndex index, Place place, bool unchanged) {
-  const std::lock_guard lock(guard_);
   return bring_now({.block = index, .place = place, .unchanged = unchanged});
 }
 
 void PlaceExecutor::may_change(BlockIndex index) {
-  const std::lock_guard lock(guard_);
   Block& block = blocks_[index.value];
   // A slot that is of no use for the block's next copy out makes room at once.
   if (block.unchanged && host_.has_disk()) host_.give_back(*std::exchange(block.slot, std::nullopt));
@@ -256,7 +246,6 @@ void PlaceExecutor::may_change(BlockIndex index) {
 }
 
 void PlaceExecutor::forget_plan() {
-  const std::lock_guard lock(guard_);
   for (Block& block : blocks_) block.unchanged = false;
   for (const Coming& each : coming_) host_.forget_wish(*blocks_[each.block.value].slot);
   coming_.clear();

@@ -92,7 +92,6 @@ void PlaceExecutor::let_use(std::uint32_t stream, const Block& block) {
 
 Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream, Results results,
                                      Ends ends, Bytes result) {
-  const std::lock_guard lock(guard_);
   ends_ = ends;
   return pin_for(blocks, points_.number_of(stream), results, result);
 }
@@ -124,7 +123,6 @@ Result<bool> PlaceExecutor::pin_for(std::span<const BlockIndex> blocks, std::uin
 }
 
 void PlaceExecutor::end_op(std::span<const BlockIndex> blocks, StreamHandle stream) {
-  const std::lock_guard lock(guard_);
   if (!blocks.empty()) unpin_for(blocks, points_.number_of(stream));
 }
 

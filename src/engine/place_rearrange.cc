@@ -75,7 +75,6 @@ Result<void> PlaceExecutor::shift_all(std::vector<Target>& misplaced) {
 }
 
 Result<void> PlaceExecutor::rearrange(std::span<const Target> targets) {
-  const std::lock_guard lock(guard_);
   std::vector<bool> wanted(blocks_.size());
   std::vector<Target> misplaced;
   for (const Target& each : targets) {

@@ -37,8 +37,13 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Optio
       times_(options.reports != nullptr ? options.reports->marks() : std::make_shared<Marks>(device)) {}
 
 Executor::Stretch GpuExecutor::range_of_plans() const noexcept {
-  const moves::RangeAllocator::Stretch movable = places_->longest_movable();
-  return {.first = movable.first, .bytes = movable.bytes, .unit = options_.unit};
+  const std::lock_guard lock(mutex_);
+  return movable();
+}
+
+Executor::Stretch GpuExecutor::movable() const noexcept {
+  const moves::RangeAllocator::Stretch found = places_->longest_movable();
+  return {.first = found.first, .bytes = found.bytes, .unit = options_.unit};
 }
 
 Result<void> GpuExecutor::accepts(const Plan& plan) const {
@@ -384,8 +389,8 @@ std::optional<Error> GpuExecutor::take_error() noexcept {
 
 // The rest, which plans do not get, too: around memory whose address other code keeps, as a library's workspace.
 std::uint32_t GpuExecutor::held_chunks() const noexcept {
-  const std::uint64_t cut_off = options_.budget.value - range_of_plans().bytes.value;
   const std::lock_guard lock(mutex_);
+  const std::uint64_t cut_off = options_.budget.value - movable().bytes.value;
   return held_chunks_ + static_cast<std::uint32_t>((cut_off + options_.chunk.value - 1) / options_.chunk.value);
 }
 

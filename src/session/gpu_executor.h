@@ -120,6 +120,7 @@ class GpuExecutor final : public Executor,
   }
 
  private:
+  Stretch movable() const noexcept;
   using BlockIndex = PlaceExecutor::BlockIndex;
   struct Hold {
     BlockIndex block;
