@@ -3,12 +3,12 @@
 # Not CMake's UNITY_BUILD: its files include sources by absolute path, so that ccache finds in no clone what another one
 # has compiled. Builds of developers leave VEDETTE_UNITY off: there a file is compiled by itself, and one that lacks an
 # include is found (scripts/test.sh --full compiles each file alone by clang++).
-option(VEDETTE_UNITY "Compile several sources as one: a whole build in half the time" OFF)
+set(VEDETTE_UNITY OFF CACHE STRING "Compile several sources as one: a whole build in half the time (ON, OFF, tests)")
 
 # vedette_unity(TARGET COUNT): compiles the sources of TARGET, those of one folder, COUNT at a time. Called where TARGET
 # has all its sources. Sources with compile definitions or options of their own stay alone.
 function(vedette_unity target count)
-  if(NOT VEDETTE_UNITY)
+  if(NOT VEDETTE_UNITY OR (VEDETTE_UNITY STREQUAL "tests" AND NOT target MATCHES "^tests_"))
     return()
   endif()
   get_target_property(sources ${target} SOURCES)

@@ -13,8 +13,10 @@ A bug stands in the file of its room, ROOM.toml, with what is wrong in a sentenc
 With `says` a bug is killed only where the failing test's output has that text. Each of --workers has a copy of the
 sources in DIR, built there without libtorch. Bugs of the same tests go to one worker. It builds and runs these tests
 without a bug; then each bug is planted, its tests are built and run one after the other until one fails, and the bug is
-taken out again. With --check nothing is built: only whether each bug has its place. Exit status 1: fewer than --least
-percent are killed; 2: a bug has no place or does not compile, or a test fails without one.
+taken out again. Slow cases do not run. With --results FILE each verdict becomes a line of that file, and a bug that has
+one there is not planted again: a run that was ended goes on. With --check nothing is built: only whether each bug has
+its place. Exit status 1: fewer than --least percent are killed; 2: a bug has no place or does not compile, or a test
+fails without one.
 """
 
 import argparse
@@ -125,9 +127,10 @@ class Build:
 
     def configure(self) -> None:
         copy(self.source, self.copy)
-        command = ["cmake", "-S", self.copy, "-B", self.folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"]
-        off = [f"-DVEDETTE_{part}=OFF" for part in ("TORCH", "BENCH")]
-        ended = subprocess.run([*command, *off, f"-DVEDETTE_DATA={self.data}"], capture_output=True, text=True)
+        command = ["cmake", "-S", self.copy, "-B", self.folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                   "-DCMAKE_CXX_COMPILER=g++"]  # as in the preset: ccache tells compilers apart by their names
+        options = ["-DVEDETTE_TORCH=OFF", "-DVEDETTE_BENCH=OFF", "-DVEDETTE_UNITY=tests", f"-DVEDETTE_DATA={self.data}"]
+        ended = subprocess.run([*command, *options], capture_output=True, text=True)
         if ended.returncode != 0:
             raise Broken(f"the copy of the sources cannot be configured:\n{ended.stdout}{ended.stderr}")
 
@@ -140,10 +143,11 @@ class Build:
         raise Broken(f"no program has the tests of {path}")
 
     def cases(self, test: str) -> str:
-        """A filter of GoogleTest's: those of the file that are named, or all of them."""
+        """A filter of GoogleTest's: those of the file that are named, or all of them, without the slow ones."""
         path, _, cases = test.partition(":")
         listed = self.program(test).with_name(self.program(test).name + "_cases.cmake").read_text()
-        found = re.findall(rf"^add_test\(\[==\[{re.escape(path)}\.(\S+)\]==\]", listed, re.MULTILINE)
+        labels = rf"^set_tests_properties\(\[==\[{re.escape(path)}\.(\S+)\]==\] PROPERTIES LABELS \[==\[(.*?)\]==\]"
+        found = [name for name, of in re.findall(labels, listed, re.MULTILINE) if "slow" not in of.split(";")]
         asked = re.compile("|".join(re.escape(each).replace(r"\*", ".*") for each in (cases or "*").split(":")))
         return ":".join(name for name in found if asked.fullmatch(name))
 
@@ -200,21 +204,29 @@ def killer(build: Build, mutant: Mutant) -> str:
 class Run:
     """Mutants in groups of equal tests, which the workers take one after the other, the largest first."""
 
-    def __init__(self, mutants: list[Mutant]) -> None:
+    def __init__(self, mutants: list[Mutant], results: Path | None) -> None:
+        self.results = results
+        before = results.read_text() if results and results.exists() else ""
+        verdicts = {name: said for said, name in re.findall(r"^(killed|SURVIVED) +(\w+):", before, re.MULTILINE)}
         groups: dict[str, list[Mutant]] = {}
         for each in mutants:
-            groups.setdefault(each.tests[0].partition(":")[0], []).append(each)
+            if each.name not in verdicts:
+                groups.setdefault(each.tests[0].partition(":")[0], []).append(each)
         self.groups = sorted(groups.values(), key=len)
         self.lock = threading.Lock()
-        self.killed, self.said, self.broken = 0, 0, []
+        known = [each for each in mutants if verdicts.get(each.name) == "killed"]
+        self.killed, self.said, self.broken = len(known), sum(1 for each in known if each.says), []
 
     def work(self, build: Build) -> None:
         try:
             build.configure()
-            while group := self.next_group():
-                self.run_group(build, group)
         except Broken as error:
-            self.report_broken(error)
+            return self.report_broken(error)
+        while group := self.next_group():
+            try:
+                self.run_group(build, group)
+            except Broken as error:
+                self.report_broken(error)
 
     def next_group(self) -> list[Mutant]:
         with self.lock:
@@ -233,6 +245,9 @@ class Run:
                 self.said += 1 if by and mutant.says else 0
                 said = f"killed    {mutant.name}: {by}" if by else f"SURVIVED  {mutant.name}: {mutant.wrong}"
                 print(said, flush=True)
+                if self.results:
+                    with self.results.open("a") as file:
+                        file.write(said + "\n")
 
     def report_broken(self, error: Broken) -> None:
         with self.lock:
@@ -254,6 +269,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="build nothing")
     parser.add_argument("--work", type=Path, metavar="DIR", help="the copies and builds; may be kept")
     parser.add_argument("--data", default="", metavar="DIR", help="given data, as VEDETTE_DATA of the build")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="verdicts, those of runs before among them")
     parser.add_argument("--least", type=float, default=90, metavar="PERCENT")
     parser.add_argument("--workers", type=int, default=min(cores, 8), help="default: as many as processors, at most 8")
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only")
@@ -271,7 +287,7 @@ def main() -> int:
         print(f"{len(mutants)} bugs, each with its place")
         return 0
     mutants = [each for each in mutants if not asked.names or each.name in asked.names]
-    run = Run(mutants)
+    run = Run(mutants, asked.results)
     jobs = max(cores // asked.workers, 1)
     workers = [threading.Thread(target=run.work, args=[Build(folder.parent.parent, asked.work.resolve() / str(number),
                                                              asked.data, jobs)]) for number in range(asked.workers)]
