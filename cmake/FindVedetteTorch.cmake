@@ -4,13 +4,15 @@
 # nothing here needs one. This module takes the three libraries and the headers as they lie.
 #
 #   VEDETTE_TORCH_DIR       folder that holds include/ and lib/ (".../site-packages/torch"); default: under pip that of
-#                           the environment that pip installs into, then the tree's .venv
+#                           the environment that pip installs into, then VEDETTE_VENV, the tree's .venv
 #   VedetteTorch_FOUND, VedetteTorch_VERSION
 #   VedetteTorch::torch     headers and libraries; programs that link it find libtorch at run time by rpath, but for a
 #                           target with the property VEDETTE_FINDS_TORCH_LOADED, an extension of Python's
 #
-# libtorch's C++ interface changes from minor version to minor version, so that another one is refused.
-set(_vedette_torch_wanted 2.11)
+# libtorch's C++ interface changes from minor version to minor version. The one of a build decides: it is the only one
+# that an installed vedette accepts (VEDETTE_TORCH_BUILT_FOR). A build takes any that has what the adapter asks for:
+# where a version was never tried, torch_api.cc is compiled first, and the failure names what is missing.
+set(_vedette_torch_tried 2.11 2.12 2.13 2.14 2.15)
 if(SKBUILD AND VEDETTE_TORCH_DIR AND NOT EXISTS ${VEDETTE_TORCH_DIR}/include)  # of an environment that is gone
   foreach(_vedette_found VEDETTE_TORCH_DIR VedetteTorch_INCLUDE_DIR VedetteTorch_API_INCLUDE_DIR
     VedetteTorch_torch_LIBRARY VedetteTorch_torch_cpu_LIBRARY VedetteTorch_c10_LIBRARY
@@ -30,7 +32,10 @@ if(NOT VEDETTE_TORCH_DIR)
       endif()
     endforeach()
   endif()
-  file(GLOB _vedette_torch_of_tree ${CMAKE_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+  if(NOT VEDETTE_VENV)
+    set(VEDETTE_VENV ${CMAKE_SOURCE_DIR}/.venv)
+  endif()
+  file(GLOB _vedette_torch_of_tree ${VEDETTE_VENV}/lib/python3*/site-packages/torch)
   list(APPEND _vedette_torch_candidates ${_vedette_torch_of_tree})
   if(_vedette_torch_candidates)
     list(GET _vedette_torch_candidates 0 _vedette_torch_found)
@@ -58,10 +63,41 @@ foreach(_vedette_header torch/headeronly/version.h torch/csrc/api/include/torch/
     endif()
   endif()
 endforeach()
-if(VedetteTorch_VERSION AND NOT _vedette_torch_minor VERSION_EQUAL _vedette_torch_wanted)
-  message(FATAL_ERROR "vedette is written for libtorch ${_vedette_torch_wanted}.x, but ${VEDETTE_TORCH_DIR} holds "
-    "${VedetteTorch_VERSION}: install torch==2.11.0 and name its folder in VEDETTE_TORCH_DIR, \
-or build with VEDETTE_TORCH=OFF.")
+if(VedetteTorch_VERSION AND VEDETTE_TORCH_BUILT_FOR)
+  if(NOT _vedette_torch_minor VERSION_EQUAL VEDETTE_TORCH_BUILT_FOR)
+    message(FATAL_ERROR "This vedette was built for libtorch ${VEDETTE_TORCH_BUILT_FOR}, but ${VEDETTE_TORCH_DIR} "
+      "holds ${VedetteTorch_VERSION}: name the folder of a libtorch ${VEDETTE_TORCH_BUILT_FOR} in VEDETTE_TORCH_DIR, \
+or build vedette for the other one.")
+  endif()
+elseif(VedetteTorch_VERSION AND NOT _vedette_torch_minor IN_LIST _vedette_torch_tried
+       AND NOT "${VEDETTE_TORCH_DIR} ${VedetteTorch_VERSION}" STREQUAL VedetteTorch_ASKED)
+  set(_vedette_definitions -DNDEBUG)
+  set(_vedette_includes ${VedetteTorch_INCLUDE_DIR} ${VedetteTorch_API_INCLUDE_DIR}
+    ${CMAKE_CURRENT_LIST_DIR}/../src)
+  include(${CMAKE_CURRENT_LIST_DIR}/cuda_headers.cmake)
+  if(GPU_PROBE_CUDA_HEADERS AND EXISTS ${VEDETTE_TORCH_DIR}/lib/libc10_cuda.so)
+    list(APPEND _vedette_definitions -DVEDETTE_CUDA_PART)
+    list(APPEND _vedette_includes ${GPU_PROBE_CUDA_HEADERS})
+  endif()
+  set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+  try_compile(_vedette_has_all ${CMAKE_BINARY_DIR}/torch_api ${CMAKE_CURRENT_LIST_DIR}/torch_api.cc
+    CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${_vedette_includes}" COMPILE_DEFINITIONS ${_vedette_definitions}
+    CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON OUTPUT_VARIABLE _vedette_said)
+  unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
+  if(_vedette_has_all)
+    message(STATUS "libtorch ${VedetteTorch_VERSION} was never tried with vedette, and has what vedette asks for")
+    set(VedetteTorch_ASKED "${VEDETTE_TORCH_DIR} ${VedetteTorch_VERSION}" CACHE INTERNAL "has what is asked for")
+  else()
+    string(REGEX MATCHALL "(error|note): [^\n]*(needs [^\n]*|pure[^\n]*|virtual [^\n]*)" _vedette_missing
+      "${_vedette_said}")
+    if(NOT _vedette_missing)
+      string(REGEX MATCHALL "error: [^\n]*" _vedette_missing "${_vedette_said}")
+    endif()
+    list(JOIN _vedette_missing "\n  " _vedette_missing)
+    message(FATAL_ERROR "libtorch ${VedetteTorch_VERSION} in ${VEDETTE_TORCH_DIR} was never tried with vedette, and \
+lacks what vedette needs. The compiler's words:\n  ${_vedette_missing}\nInstall a torch that was tried \
+(${_vedette_torch_tried}), or build with VEDETTE_TORCH=OFF.")
+  endif()
 endif()
 
 include(FindPackageHandleStandardArgs)
@@ -71,8 +107,8 @@ find_package_handle_standard_args(VedetteTorch
     VedetteTorch_API_INCLUDE_DIR
   VERSION_VAR VedetteTorch_VERSION
   REASON_FAILURE_MESSAGE
-  "set VEDETTE_TORCH_DIR to the folder of libtorch ${_vedette_torch_wanted}, which scripts/setup.sh \
-installs in .venv, or build with VEDETTE_TORCH=OFF (under pip: pip install 'torch==${_vedette_torch_wanted}.*' first)")
+  "set VEDETTE_TORCH_DIR to the folder of a libtorch, which scripts/setup.sh installs in .venv, or build with \
+VEDETTE_TORCH=OFF (under pip: pip install torch first)")
 
 if(VedetteTorch_FOUND AND NOT TARGET VedetteTorch::torch)
   set(_vedette_includes ${VedetteTorch_INCLUDE_DIR} ${VedetteTorch_API_INCLUDE_DIR})

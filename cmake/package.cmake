@@ -29,6 +29,7 @@ if(TARGET vedette_cli)
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/vedette)
 
+get_property(torch_minor GLOBAL PROPERTY VEDETTE_TORCH_MINOR)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/vedette-config.cmake.in
   ${PROJECT_BINARY_DIR}/vedette-config.cmake
   INSTALL_DESTINATION ${package_folder})

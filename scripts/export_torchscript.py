@@ -6,8 +6,8 @@
 Then `examples/train --script mobilenet_v3_small.pt --compare` trains it. An existing file is left as it is.
 
 Python's torch loads CUDA libraries that training on the CPU never calls and that scripts/setup.sh leaves out (3 GB). In their
-place this script links empty libraries of the same names, whose functions trap, into build/cuda_stand_ins, and starts itself
-again with them. Where the real ones are installed they are used.
+place this script links empty libraries of the same names, whose functions trap, into a folder build/cuda_stand_ins_VERSION, and
+starts itself again with them. Where the real ones are installed they are used.
 """
 import os
 import pathlib
@@ -19,7 +19,8 @@ import tempfile
 
 site = pathlib.Path(sysconfig.get_paths()["purelib"])
 torch_libraries = site / "torch" / "lib"
-stand_ins = pathlib.Path(__file__).resolve().parent.parent / "build" / "cuda_stand_ins"
+torch_version = re.search(r"__version__ = '([^'+]+)", (torch_libraries.parent / "version.py").read_text())[1]
+stand_ins = pathlib.Path(__file__).resolve().parent.parent / "build" / f"cuda_stand_ins_{torch_version}"
 users = [torch_libraries / f"lib{name}.so" for name in ("torch_nvshmem", "torch_cuda", "torch_python")]
 
 
@@ -35,11 +36,11 @@ def make_stand_ins():
     """A library of each name that is needed and missing, without versions, and one that defines what they would."""
     needed = set()
     for user in users:
-        needed |= set(re.findall(r"\(NEEDED\).*\[(lib(?:cu|nccl|nvshmem)[^\]]*)\]", words("readelf", "-d", user)))
+        needed |= set(re.findall(r"\(NEEDED\).*\[(lib(?:cu|nccl|nvshmem|nvrtc)[^\]]*)\]", words("readelf", "-d", user)))
     have = {path.name for path in site.glob("nvidia/**/lib*.so.*")}
     undefined = set()
     for user in users:
-        undefined |= set(re.findall(r" U ((?:nvshmem|cudnn|cublas|cusparse|cufft|cuFile|curand|nccl)\w*)", words("nm", "-D", user)))
+        undefined |= set(re.findall(r" U ((?:nvshmem|cudnn|cublas|cusparse|cufft|cuFile|curand|nccl|nvrtc)\w*)", words("nm", "-D", user)))
     stand_ins.parent.mkdir(exist_ok=True)
     made = pathlib.Path(tempfile.mkdtemp(dir=stand_ins.parent))
     made.chmod(0o755)  # tests become other users

@@ -28,8 +28,8 @@
 
 #include "vedette/session.h"
 
-static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11,
-              "vedette is written for libtorch 2.11; another minor version has other layouts under the same names");
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11,
+              "vedette is written for libtorch 2.11 and later minor versions; older ones lack what it needs");
 
 namespace vedette {
 

@@ -14,8 +14,8 @@ struct Exported {
 };
 
 inline Exported export_model(const std::string& model) {
-  const std::string folder = VEDETTE_EXPORTS, source = VEDETTE_SOURCE, file = folder + "/" + model + ".pt";
-  const std::string python = source + "/.venv/bin/python";
+  const std::string folder = VEDETTE_EXPORTS, source = VEDETTE_SOURCE, python = PYTHON_OF_SETUP;
+  const std::string file = folder + "/" + model + ".pt";
   if (!std::filesystem::exists(python)) return {.file = {}, .missing = "no " + python + ": scripts/setup.sh makes it"};
   std::filesystem::create_directories(folder);
   const std::string command = "flock '" + folder + "/lock' '" + python + "' '" + source +

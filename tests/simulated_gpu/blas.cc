@@ -2,6 +2,7 @@
 // libtorch's own, allocated and kept as on a GPU. It multiplies nothing (workspaces.h).
 //
 // Thread rule: any thread; a handle belongs to one thread at a time, as cuBLAS's own.
+#include <atomic>
 #include <cstddef>
 
 #include "simulated_gpu/entry.h"
@@ -37,6 +38,12 @@ SIMULATED_EXPORT int cublasSetWorkspace_v2(Handle* handle, void* workspace, std:
   handle->workspace = workspace;
   handle->bytes = bytes;
   return success;
+}
+
+// Counts workspaces that kernels have written, of every version of libtorch; returns how many there were so far.
+SIMULATED_EXPORT unsigned long simulated_workspaces_written(unsigned long more) {
+  static std::atomic<unsigned long> written{0};  // relaxed: a count
+  return written.fetch_add(more, std::memory_order_relaxed) + more;
 }
 
 // What a multiplication by this handle uses.

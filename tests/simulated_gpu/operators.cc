@@ -80,7 +80,7 @@ struct Call {
   Stack for_cpu;    // device tensors as aliases; CPU scalars copied now, since the program may change them
   std::vector<at::Tensor> tensors, aliases;  // device tensors and theirs, in order
   std::vector<bool> written;
-  std::vector<Access> workspaces;   // that its kernels use
+  Workspaces workspaces;            // that its kernels use
   std::vector<at::Tensor> of_host;  // that they read
   const char* name() const { return op.operator_name().name.c_str(); }
 };
@@ -141,7 +141,7 @@ Call open_call(const c10::OperatorHandle& op, Stack* stack) {
 }
 
 std::vector<Access> accesses(const Call& call) {
-  std::vector<Access> all = call.workspaces;
+  std::vector<Access> all = call.workspaces.accesses;
   for (std::size_t i = 0; i < call.tensors.size(); ++i) {
     for (const Access& each : accesses_of(call.tensors[i], call.written[i])) all.push_back(each);
   }
@@ -177,9 +177,9 @@ void launch_kernel(const char* what, const std::vector<Access>& all, std::functi
 
 // The same of a call, whose kernels write into its workspaces, too.
 void launch_kernel(const Call& call, const std::vector<Access>& all, std::function<void()> kernel) {
-  if (call.workspaces.empty()) return launch_kernel(call.name(), all, std::move(kernel));
-  launch_kernel(call.name(), all, [workspaces = call.workspaces, kernel = std::move(kernel)] {
-    for (const Access& each : workspaces) std::memset(memory().reach(each.at), 0x5a, each.bytes);
+  if (call.workspaces.accesses.empty()) return launch_kernel(call.name(), all, std::move(kernel));
+  launch_kernel(call.name(), all, [workspaces = call.workspaces.accesses, kernel = std::move(kernel)] {
+    write_into(workspaces);
     kernel();
   });
 }

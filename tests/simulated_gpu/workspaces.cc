@@ -9,18 +9,13 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <set>
 #include <string>
 
+#include "adapter/torch/versions_cuda.h"
 #include "simulated_gpu/memory.h"
-
-// libtorch's own; their header includes cuBLAS's, which the wheels beside libtorch leave out.
-namespace at::cuda {
-void* getCurrentCUDABlasHandle();
-void* getCUDABlasLtWorkspace();
-std::size_t getCUDABlasLtWorkspaceSize();
-}  // namespace at::cuda
 
 namespace vedette::simulated {
 
@@ -50,19 +45,34 @@ void vary(const c10::OperatorHandle& op, const c10::IValue& result) {
   if ((mixed >> 16 & 1) != 0) first = std::nextafter(first, 1e30f);
 }
 
-std::vector<Access> workspaces_of(const c10::OperatorHandle& op) {
-  if (!multiplies(op)) return {};
+Workspaces workspaces_of(const c10::OperatorHandle& op) {
+  Workspaces all;
+  if (!multiplies(op)) return all;
+  const bool lt = op.operator_name().name == "aten::addmm";  // with a bias it is cuBLASLt's
+  const auto add = [&all](void* at, std::size_t bytes) {
+    if (bytes > 0) all.accesses.push_back({.at = at, .bytes = bytes, .write = true});
+  };
+  if (adapter::workspace_of_each_product()) {
+    const std::size_t bytes = lt ? at::cuda::getCUDABlasLtWorkspaceSize() : at::cuda::getChosenWorkspaceSize();
+    all.held = adapter::allocate_workspace(bytes);
+    add(all.held.get(), bytes);
+    return all;
+  }
   static auto* const workspace_of =  // of blas.cc
       reinterpret_cast<void (*)(const void*, void**, std::size_t*)>(::dlsym(RTLD_DEFAULT, "simulated_blas_workspace"));
-  Access access{.write = true};
   void* at = nullptr;
-  workspace_of(at::cuda::getCurrentCUDABlasHandle(), &at, &access.bytes);
-  access.at = at;
-  std::vector<Access> all{access};
-  if (op.operator_name().name == "aten::addmm")  // with a bias it is cuBLASLt's
-    all.push_back(
-        {.at = at::cuda::getCUDABlasLtWorkspace(), .bytes = at::cuda::getCUDABlasLtWorkspaceSize(), .write = true});
+  std::size_t bytes = 0;
+  workspace_of(at::cuda::getCurrentCUDABlasHandle(), &at, &bytes);
+  add(at, bytes);
+  if (lt) add(at::cuda::getCUDABlasLtWorkspace(), at::cuda::getCUDABlasLtWorkspaceSize());
   return all;
+}
+
+void write_into(const std::vector<Access>& workspaces) {
+  static auto* const count =  // of blas.cc
+      reinterpret_cast<unsigned long (*)(unsigned long)>(::dlsym(RTLD_DEFAULT, "simulated_workspaces_written"));
+  for (const Access& each : workspaces) std::memset(memory().reach(each.at), 0x5a, each.bytes);
+  count(workspaces.size());
 }
 
 }  // namespace vedette::simulated

@@ -1,12 +1,16 @@
 // Device memory that a library takes from libtorch's allocator and keeps for ever: cuBLAS's workspaces, and others of
 // which nothing is known. A guard neither keeps its range for it, nor moves everything in each step.
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/library.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <optional>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "simulated_gpu/torch_device.h"
@@ -20,6 +24,10 @@ constexpr Bytes most_of_it{std::size_t{150} << 20};  // of 256 MiB: two guards' 
 
 void clear_workspaces() {  // at::cuda::clearCublasWorkspaces()
   reinterpret_cast<void (*)()>(::dlsym(RTLD_DEFAULT, "_ZN2at4cuda21clearCublasWorkspacesEv"))();
+}
+
+unsigned long workspaces_written() {
+  return reinterpret_cast<unsigned long (*)(unsigned long)>(::dlsym(RTLD_DEFAULT, "simulated_workspaces_written"))(0);
 }
 
 class GpuWorkspaces : public ::testing::Test {
@@ -56,7 +64,16 @@ class GpuWorkspaces : public ::testing::Test {
   }
 };
 
-TEST_F(GpuWorkspaces, OfCublasAreLibtorchsOwnMemoryAndTheRangeGoesWithItsGuard) {
+// Products have none where the device gives libtorch no handle to give them to, and then a test shows nothing.
+class WorkspacesOfProducts : public GpuWorkspaces {
+ protected:
+  void TearDown() override {
+    GpuWorkspaces::TearDown();
+    if (!IsSkipped()) EXPECT_GE(workspaces_written(), 30u) << "ten steps have 30 products";
+  }
+};
+
+TEST_F(WorkspacesOfProducts, AreLibtorchsOwnMemoryAndTheRangeGoesWithItsGuard) {
   std::vector<float> inside;
   {
     const auto first = guard(most_of_it);
@@ -67,7 +84,7 @@ TEST_F(GpuWorkspaces, OfCublasAreLibtorchsOwnMemoryAndTheRangeGoesWithItsGuard) 
   EXPECT_EQ(train(second.get(), [] {}), inside);
 }
 
-TEST_F(GpuWorkspaces, ThatAnOpMakesBecomeLibtorchsOwnWhenItEnds) {
+TEST_F(WorkspacesOfProducts, ThatAnOpMakesBecomeLibtorchsOwnWhenItEnds) {
   const std::vector<float> plain = train(nullptr, [] {});
   auto first = guard(2_MiB);
   const auto live = first->counters().live_bytes;
@@ -79,6 +96,66 @@ TEST_F(GpuWorkspaces, ThatAnOpMakesBecomeLibtorchsOwnWhenItEnds) {
   first.reset();
   EXPECT_NO_THROW(first = guard(most_of_it));
 }
+
+// --- as large as on a GPU --------------------------------------------------------------------------------------------
+
+constexpr std::size_t large = std::size_t{32} << 20;
+
+std::size_t allocated() {
+  constexpr auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<std::size_t>(c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(0).allocated_bytes[all].current);
+}
+
+// Of 32 MiB, whether libtorch keeps them or makes one for each product, and whether or not a product has run before.
+class LargeWorkspaces : public WorkspacesOfProducts,
+                        public ::testing::WithParamInterface<std::tuple<std::string, std::string>> {
+ protected:
+  void SetUp() override {
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 1);
+    ::setenv("CUBLASLT_WORKSPACE_SIZE", "32768", 1);
+    ::setenv("TORCH_CUBLAS_WORKSPACE_CACHE", std::get<1>(GetParam()) == "kept" ? "1" : "0", 1);
+    WorkspacesOfProducts::SetUp();
+  }
+  static std::vector<float> train(Guard* guard) {
+    torch::manual_seed(3);
+    torch::nn::Sequential layers;
+    for (int i = 0; i < 8; ++i) layers->push_back(torch::nn::Linear(256, 256));
+    layers->to(device);
+    if (guard != nullptr) guard->watch(*layers);
+    torch::optim::SGD optimizer(layers->parameters(), 0.1);
+    const at::Tensor input = at::ones({512, 256}, device);
+    std::vector<float> losses;
+    for (int i = 0; i < 8; ++i) {
+      std::optional<Guard::Step> step;
+      if (guard != nullptr) step.emplace(*guard);
+      optimizer.zero_grad();
+      const at::Tensor loss = layers->forward(input).pow(2).mean();
+      loss.backward();
+      optimizer.step();
+      losses.push_back(loss.item<float>());
+    }
+    return losses;
+  }
+};
+
+TEST_P(LargeWorkspaces, LieBesideTheBudget) {
+  std::vector<float> plain;
+  if (std::get<0>(GetParam()) == "later") plain = train(nullptr);
+  const std::size_t before = allocated();
+  auto one = guard(6_MiB);
+  EXPECT_GE(allocated(), before + (plain.empty() || std::get<1>(GetParam()) == "each" ? large : 0)) << "before a step";
+  const std::vector<float> guarded = train(one.get());
+  EXPECT_GE(allocated(), large);
+  EXPECT_GT(one->counters().bytes_in, 0u) << "6 MiB are less than a step needs";
+  one.reset();
+  if (plain.empty()) plain = train(nullptr);
+  EXPECT_EQ(guarded, plain);
+  EXPECT_NO_THROW(one = guard(most_of_it));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LargeWorkspaces,
+                         ::testing::Combine(::testing::Values("first", "later"), ::testing::Values("each", "kept")),
+                         [](const auto& info) { return std::get<0>(info.param) + "_" + std::get<1>(info.param); });
 
 // --- of a library that nothing is known of ---------------------------------------------------------------------------
 

@@ -1,15 +1,13 @@
 // CUDA's caching allocator behind one of ours: every call is passed on, unless a subclass overrides it. The list is
-// that of libtorch 2.11. Thread rule: as libtorch's own.
+// that of libtorch 2.11; versions_cuda.h has what came later. Thread rule: as libtorch's own.
 #pragma once
-#include <c10/cuda/CUDACachingAllocator.h>
+#include "adapter/torch/versions_cuda.h"
 
 namespace vedette::adapter {
 
-namespace caching = c10::cuda::CUDACachingAllocator;
-
-class CudaDelegate : public caching::CUDAAllocator {
+class CudaDelegate : public NewerCalls {
  public:
-  explicit CudaDelegate(caching::CUDAAllocator* native) : native_(native) {}
+  using NewerCalls::NewerCalls;
   using Device = c10::DeviceIndex;
   using Pool = c10::MempoolId_t;
 
@@ -83,9 +81,6 @@ class CudaDelegate : public caching::CUDAAllocator {
     return native_->setCheckpointPoolState(d, std::move(state));
   }
   std::string name() override { return "vedette over " + native_->name(); }
-
- protected:
-  caching::CUDAAllocator* const native_;  // libtorch's, for ever
 };
 
 }  // namespace vedette::adapter

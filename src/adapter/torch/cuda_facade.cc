@@ -2,34 +2,72 @@
 #include "adapter/torch/cuda_facade.h"
 
 #include <algorithm>
-#include <map>
+#include <memory>
+#include <mutex>
 #include <shared_mutex>
-#include <tuple>
 
 #include "adapter/torch/cuda_delegate.h"
-
-// As ATen/cuda/CUDAContextLight.h has them, which includes cuBLAS's headers: the wheels beside libtorch leave those
-// out.
-namespace at::cuda {
-struct WorkspaceMapWithMutex {
-  std::map<std::tuple<void*, void*>, at::DataPtr> map;
-  std::shared_mutex mutex;
-};
-void* getCurrentCUDABlasHandle();
-void* getCUDABlasLtWorkspace();
-WorkspaceMapWithMutex& cublas_handle_stream_to_workspace();
-WorkspaceMapWithMutex& cublaslt_handle_stream_to_workspace();
-std::size_t getChosenWorkspaceSize();
-std::size_t getCUDABlasLtWorkspaceSize();
-}  // namespace at::cuda
+#include "adapter/torch/versions_cuda.h"
 
 namespace vedette::adapter {
 namespace {
 
+// Where each product has a workspace of its own, it gets one of these while a guard lives: libtorch's own memory, kept
+// as libtorch keeps workspaces elsewhere, as many as are in use at once. The products of one stream run one after the
+// other, so that the next one may have it before the last one has run.
+class KeptWorkspaces {
+ public:
+  c10::DataPtr lend(caching::CUDAAllocator& native, std::size_t bytes) {  // throws c10::Error where there is no memory
+    const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+    const std::lock_guard lock(mutex_);
+    auto found = std::find_if(all_.begin(), all_.end(), [&](const auto& each) {
+      return !each->lent && each->bytes == bytes && each->stream == stream;
+    });
+    if (found == all_.end()) {
+      all_.push_back(std::make_unique<One>(One{native.allocate(bytes), bytes, stream}));
+      found = all_.end() - 1;
+    }
+    One& one = **found;
+    one.lent = true;
+    return {one.memory.get(), &one, &give_back, stream.device()};
+  }
+  void let_go() {
+    std::vector<std::unique_ptr<One>> gone;  // freed without the lock
+    const std::lock_guard lock(mutex_);
+    const auto first = std::partition(all_.begin(), all_.end(), [](const auto& each) { return each->lent; });
+    std::move(first, all_.end(), std::back_inserter(gone));
+    all_.erase(first, all_.end());
+  }
+  static KeptWorkspaces& instance() {
+    static auto* const immortal = new KeptWorkspaces;  // a workspace may outlive static objects
+    return *immortal;
+  }
+
+ private:
+  struct One {
+    c10::DataPtr memory;
+    std::size_t bytes;
+    c10::cuda::CUDAStream stream;
+    bool lent = false;
+  };
+  static void give_back(void* one) {
+    const std::lock_guard lock(instance().mutex_);
+    static_cast<One*>(one)->lent = false;
+  }
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<One>> all_;
+};
+
 class Facade final : public CudaDelegate {
  public:
   Facade(caching::CUDAAllocator* native, CudaHooks& hooks) : CudaDelegate(native), hooks_(hooks) {}
-  c10::DataPtr allocate(std::size_t bytes) override {
+  [[gnu::noinline]] c10::DataPtr allocate(std::size_t bytes) override {
+    if (products_.has(__builtin_return_address(0)) && hooks_.active()) {
+      try {
+        return KeptWorkspaces::instance().lend(*native_, bytes);
+      } catch (const c10::Error&) {  // no memory beside the budget: of the budget then, while the op runs
+      }
+    }
     c10::DataPtr memory = hooks_.allocate(bytes);
     if (memory.get_context() == nullptr) return native_->allocate(bytes);
     return memory;
@@ -116,14 +154,23 @@ class Facade final : public CudaDelegate {
   }
 
   CudaHooks& hooks_;
+  const Code products_ = code_that_allocates_workspaces();
 };
 
 // A thread of autograd's has no context before its first call of the runtime, and asking for a handle warns of that.
+caching::CUDAAllocator* native = nullptr;  // libtorch's own, for ever
+
 void make_workspaces(bool lt) {
   int device = 0;
   if (cudaGetDevice(&device) == cudaSuccess) static_cast<void>(cudaSetDevice(device));
   static_cast<void>(at::cuda::getCurrentCUDABlasHandle());
-  if (lt) static_cast<void>(at::cuda::getCUDABlasLtWorkspace());
+  if (!workspace_of_each_product()) {
+    if (lt) static_cast<void>(at::cuda::getCUDABlasLtWorkspace());
+    return;
+  }
+  auto& kept = KeptWorkspaces::instance();
+  static_cast<void>(kept.lend(*native, at::cuda::getChosenWorkspaceSize()));
+  if (lt) static_cast<void>(kept.lend(*native, at::cuda::getCUDABlasLtWorkspaceSize()));
 }
 
 std::uint64_t memory_of_device() {
@@ -131,21 +178,20 @@ std::uint64_t memory_of_device() {
   return cudaMemGetInfo(&free, &all) == cudaSuccess ? all : 0;
 }
 
-CudaPart part{.memory_of_device = &memory_of_device, .make_workspaces = &make_workspaces};
-
 // libtorch looks a handle's workspace up, and tells cuBLAS, each time that it takes the handle for a product.
 void exchange(at::cuda::WorkspaceMapWithMutex& workspaces, std::size_t bytes,
               const std::function<bool(const c10::DataPtr&)>& ours) {
   std::vector<c10::DataPtr> gone;  // freed without the lock
   const std::unique_lock lock(workspaces.mutex);
   for (auto each = workspaces.map.begin(); each != workspaces.map.end();) {
-    if (!ours(each->second)) {
+    c10::DataPtr& workspace = workspace_in(each->second);
+    if (!ours(workspace)) {
       ++each;
       continue;
     }
-    gone.push_back(std::move(each->second));
+    gone.push_back(std::move(workspace));
     try {
-      each->second = part.native->allocate(bytes);
+      workspace = native->allocate(bytes_in(each->second, bytes));
       ++each;
     } catch (const c10::Error&) {  // no memory
       each = workspaces.map.erase(each);
@@ -158,17 +204,22 @@ void exchange_workspaces(const std::function<bool(const c10::DataPtr&)>& ours) {
   exchange(at::cuda::cublaslt_handle_stream_to_workspace(), at::cuda::getCUDABlasLtWorkspaceSize(), ours);
 }
 
+void let_workspaces_go() { KeptWorkspaces::instance().let_go(); }
+
 }  // namespace
 }  // namespace vedette::adapter
 
 const vedette::adapter::CudaPart* vedette_cuda_install(vedette::adapter::CudaHooks* hooks) {
   using namespace vedette::adapter;
   // The allocator can be exchanged at any time: memory is freed by the deleter it was born with.
-  caching::CUDAAllocator* const native = caching::get();
+  native = caching::get();
   auto* const facade = new Facade(native, *hooks);
   caching::allocator.store(facade);
   c10::SetAllocator(c10::kCUDA, facade, 1);
-  part.native = native;
-  part.exchange_workspaces = &exchange_workspaces;
+  static const CudaPart part{.native = native,
+                             .memory_of_device = &memory_of_device,
+                             .make_workspaces = &make_workspaces,
+                             .exchange_workspaces = &exchange_workspaces,
+                             .let_workspaces_go = &let_workspaces_go};
   return &part;
 }

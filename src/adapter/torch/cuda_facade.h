@@ -18,6 +18,7 @@ namespace vedette::adapter {
 class CudaHooks {
  public:
   virtual ~CudaHooks() = default;
+  virtual bool active() const noexcept = 0;  // a guard of GPU memory lives
   // A DataPtr without a context leaves the allocation to libtorch's own allocator. May throw c10::Error.
   virtual c10::DataPtr allocate(std::size_t bytes) = 0;
   // Work queued on `stream` (a CUstream) uses the memory. False: the memory is libtorch's own.
@@ -35,8 +36,9 @@ class CudaHooks {
   virtual std::optional<Held> held(bool with_blocks) = 0;
 };
 
-// The functions of the library for its caller. Workspaces are memory that libtorch gives to cuBLAS for each thread and
-// stream: it takes them from its allocator when a product first needs one, and keeps them.
+// The functions of the library for its caller. Workspaces are memory that libtorch gives to cuBLAS. It takes one from
+// its allocator for each thread and stream when a product first needs one, and keeps it; since 2.15 it takes one for
+// each product and frees it, and the library gives it one that it keeps for the stream.
 struct CudaPart {
   c10::Allocator* native = nullptr;               // libtorch's own, for ever
   std::uint64_t (*memory_of_device)() = nullptr;  // all bytes of the current one; 0: unknown
@@ -45,6 +47,7 @@ struct CudaPart {
   // Those for which `ours` holds become libtorch's own memory, or are made again when they are needed. No product is
   // being queued with one of them.
   void (*exchange_workspaces)(const std::function<bool(const c10::DataPtr&)>& ours) = nullptr;
+  void (*let_workspaces_go)() = nullptr;  // frees those that the library keeps
 };
 
 }  // namespace vedette::adapter

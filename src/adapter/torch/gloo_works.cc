@@ -16,6 +16,7 @@
 
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/storages.h"
+#include "adapter/torch/versions.h"
 #include "base/readable.h"
 
 namespace vedette::adapter {
@@ -23,8 +24,6 @@ namespace {
 
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
-// libtorch has no kind for others. The last one is used by its own tests only.
-constexpr c10::DebugInfoKind our_kind = c10::DebugInfoKind::TEST_INFO_2;
 constexpr std::uint64_t parts_of_the_budget = 4;
 // An op that pins all of the budget runs on meanwhile; longer than any op takes.
 constexpr std::chrono::seconds patience{60};
@@ -60,7 +59,7 @@ class Work final : public at::ObserverContext {
   }
   void hold(Session& session, const at::RecordFunction& function) {
     std::vector<c10::intrusive_ptr<c10::StorageImpl>> storages;  // gloo has them all, or does not use them
-    const auto* const op = static_cast<const Operands*>(c10::ThreadLocalDebugInfo::get(our_kind));
+    const auto* const op = static_cast<const Operands*>(c10::ThreadLocalDebugInfo::get(our_debug_info));
     for (std::size_t i = 0; op != nullptr && i < op->storages.size(); ++i)
       if (auto storage = op->storages[i].lock()) storages.push_back(std::move(storage));
     for (const c10::IValue& input : function.inputs())
@@ -161,7 +160,7 @@ void stop_holding(const Session& session) noexcept {
 bool carries_a_work() noexcept { return carried_here != nullptr; }
 
 OpOfWorks::OpOfWorks(c10::ArrayRef<const c10::IValue> arguments)
-    : guard_(our_kind, [&] {
+    : guard_(our_debug_info, [&] {
         auto operands = std::make_shared<Operands>();
         for (const c10::IValue& argument : arguments)
           each_storage(argument, c10::kCPU, [&](c10::StorageImpl& storage) {

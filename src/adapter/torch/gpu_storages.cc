@@ -388,6 +388,7 @@ std::optional<CudaHooks::Held> GpuStorages::held(bool with_blocks) {
 
 void GpuStorages::bring_all_home(const std::function<void(std::string_view)>& say) {
   cuda_->exchange_workspaces([](const c10::DataPtr& memory) { return memory.get_deleter() == &free; });
+  cuda_->let_workspaces_go();
   std::vector<std::pair<Handle*, c10::intrusive_ptr<c10::StorageImpl>>> living;
   {
     const std::lock_guard lock(mutex_);

@@ -38,7 +38,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
 
   // Allocations of at least `small` bytes go to the session from now on; nullptr: to libtorch's own allocator.
   void activate(Session* session, std::size_t small) noexcept;
-  bool active() const noexcept { return session_.load() != nullptr; }
+  bool active() const noexcept override { return session_.load() != nullptr; }
   Session* session() const noexcept { return session_.load(); }  // of the living guard
 
   // The session's name of a storage's memory; nullptr: it is not ours.

@@ -21,6 +21,7 @@
 
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/session_memory.h"
+#include "adapter/torch/versions.h"
 
 namespace vedette::adapter {
 namespace {
@@ -73,7 +74,7 @@ std::size_t extent(const at::Tensor& tensor) {
 
 bool plain_tensor(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_conj() && !tensor.is_neg() &&
-         !tensor.is_quantized() && !tensor.has_names() && !tensor.is_nested() && !at::isTensorSubclassLike(tensor) &&
+         !tensor.is_quantized() && !has_names(tensor) && !tensor.is_nested() && !at::isTensorSubclassLike(tensor) &&
          (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor._fw_grad(/*level=*/0).defined());
 }
 
