@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/behaviour.h"
 #include "adapter/torch/fused_steps.h"
 #include "adapter/torch/gloo_works.h"
 #include "adapter/torch/gpu_addresses.h"
@@ -22,6 +23,7 @@
 #include "adapter/torch/operators.h"
 #include "adapter/torch/recording.h"
 #include "adapter/torch/session_memory.h"
+#include "adapter/torch/versions.h"
 #include "adapter/torch/watched.h"
 #include "base/gpu_name.h"
 #include "base/readable.h"
@@ -45,14 +47,22 @@ class Speaker {
   std::set<std::string, std::less<>> said_;
 };
 
-// libtorch gives its version at run time; another minor version has other layouts under the same names.
-// at::show_config() says it too, and asks for cuDNN's version where there is a GPU.
+// libtorch gives its version at run time; another minor version than that of the build has other layouts under the same
+// names. The version of the build may be one that was never tried: then behaviour decides. at::show_config() says it
+// too, and asks for cuDNN's version where there is a GPU.
 std::optional<Error> wrong_libtorch() {
   const auto& options = caffe2::GetBuildOptions();
   const auto said = options.find("TORCH_VERSION");
   const std::string found = said == options.end() ? "of an unknown version" : said->second;
   const std::string built = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR) + ".";
-  if (found.rfind(built, 0) == 0) return std::nullopt;
+  if (found.rfind(built, 0) == 0) {
+    const auto differs = adapter::what_differs();
+    if (!differs) return std::nullopt;
+    return Error{Cause::unsupported,
+                 "libtorch " + found + " is not as vedette knows it, or the program has changed it: " + *differs +
+                     "; install a torch that was tried (2.11 to 2." + std::to_string(adapter::newest_tried) + ").",
+                 0};
+  }
   return Error{Cause::unsupported,
                "vedette was built for libtorch " TORCH_VERSION ", but this program runs with libtorch " + found +
                    ": install torch " + built + "x, or build vedette for the other one.",
@@ -158,6 +168,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   if (!options.on_message)  // shared, because the arena goes on speaking after the guard is gone
     options.on_message = [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
   const auto say = options.on_message;
+  if (const auto sentence = adapter::never_tried(TORCH_VERSION_MINOR, TORCH_VERSION); !sentence.empty()) say(sentence);
   if (options.ranks == 1) options.ranks = adapter::local_ranks();
   if (fraction_was_divided.exchange(false))
     say("fast_memory is a fraction of what each of the " + std::to_string(adapter::local_ranks()) +
