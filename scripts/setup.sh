@@ -9,14 +9,15 @@
 #   scripts/setup.sh --packages fedora               prints the system's packages, as debian, fedora, arch or conda
 #                                                    name them
 #
-# VEDETTE_VENV names another folder than .venv. VEDETTE_SYSTEM_PACKAGES=present leaves the system's packages alone: for
-# systems without apt. Each failure ends in one sentence with the remedy: no apt, not x86-64, no root, no network, no
-# room.
+# VEDETTE_VENV names another folder than .venv, VEDETTE_PYTHON another interpreter for it than /usr/bin/python3.
+# VEDETTE_SYSTEM_PACKAGES=present leaves the system's packages alone: for systems without apt. Each failure ends in one
+# sentence with the remedy: no apt, not x86-64, no root, no network, no room.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch_version=${VEDETTE_TORCH_VERSION:-2.11.0}
 venv=${VEDETTE_VENV:-.venv}
+python=${VEDETTE_PYTHON:-/usr/bin/python3}
 # The torchvision that was made for it: the only other package that differs from one libtorch to the next.
 case $torch_version in
   2.11.*) torchvision=0.26.0 ;;
@@ -212,10 +213,10 @@ python_packages_present() {
 
 install_python_packages() {
   check_room $venv_gib . "installing libtorch into $venv"
-  [ -x /usr/bin/python3 ] || fail "/usr/bin/python3 is missing although package python3 is installed; reinstall it."
+  [ -x "$python" ] || fail "$python is missing although package python3 is installed; reinstall it."
   say "installing libtorch $torch_version into $venv (about 1 GB to download)"
   [ -n "$torchvision" ] || say "libtorch $torch_version was never tried, and none of torchvision is known for it"
-  [ -x "$venv/bin/pip" ] || /usr/bin/python3 -m venv --clear "$venv" ||
+  [ -x "$venv/bin/pip" ] || "$python" -m venv --clear "$venv" ||
     fail "python3 could not make a virtual environment in $venv; delete $venv and run this again."
   # The wheels unpack through a temporary folder beside .venv: /tmp may be small, and this file system has been checked.
   mkdir -p build

@@ -518,7 +518,7 @@ class ChangesToTorch(unittest.TestCase):
             pathlib.Path(place, "module_of_another_torch.py").write_text("x = 1\n")
             change_on_import("module_of_another_torch", lambda module: setattr(module, "x", module.x + 1), "nothing is lost")
             self.assertEqual(importlib.import_module("module_of_another_torch").x, 2)
-            sentence = "^vedette: kernels run on demand, because module_of_another_torch is not as it is in torch 2.11: .*'y'"
+            sentence = "^vedette: kernels run on demand, because module_of_another_torch is not as it is in torch 2.11 to 2.15: .*'y'"
             with self.assertWarnsRegex(RuntimeWarning, sentence):
                 change_on_import("module_of_another_torch", lambda module: module.y, "kernels run on demand")
 
@@ -574,6 +574,7 @@ class TheDoor(unittest.TestCase):
         self.assertEqual(sorted(fields), sorted(name for name in dir(vedette.Counters) if not name.startswith("_")))
 
     def test_refuses_another_torch_at_import(self):
+        built_for = vedette._for_torch.versions()[-1]
         with tempfile.TemporaryDirectory() as place:
             fake = pathlib.Path(place) / "torch.py"
             environment = {**os.environ, "PYTHONPATH": place + os.pathsep + os.environ["PYTHONPATH"]}
@@ -584,15 +585,43 @@ class TheDoor(unittest.TestCase):
                                       timeout=patience).stderr.splitlines()[-1]
 
             self.assertEqual(import_with("__version__ = '2.10.1+cpu'"),
-                             "ImportError: vedette was built for torch 2.11, and torch 2.10.1+cpu is installed: "
-                             "pip install 'torch==2.11.*', or build vedette for the other one.")
+                             f"ImportError: vedette was built for torch {built_for}, and torch 2.10.1+cpu is installed: "
+                             f"pip install 'torch=={built_for}.*', or build vedette for the other one.")
             self.assertEqual(import_with("raise ModuleNotFoundError('no', name='torch')"),
-                             "ImportError: vedette needs torch 2.11, and no torch is installed: pip install 'torch==2.11.*'.")
+                             f"ImportError: vedette needs torch {built_for}, and no torch is installed: "
+                             f"pip install 'torch=={built_for}.*'.")
             # the command-line tool needs none
             fake.write_text("raise SystemExit('imported')")
             told = subprocess.run([sys.executable, "-m", "vedette", "--version"], env=environment, capture_output=True, text=True,
                                   timeout=patience)
             self.assertEqual(told.stdout, f"vedette {vedette.__version__}\n", told.stderr)
+
+    def test_loads_the_module_of_the_torch_that_is_installed_and_no_other(self):
+        package = pathlib.Path(vedette.__file__).parent
+        built_for = vedette._for_torch.versions()[-1]
+        with tempfile.TemporaryDirectory() as place:
+            both = pathlib.Path(place) / "with_another/vedette"
+            both.mkdir(parents=True)
+            for file in package.iterdir():
+                (both / file.name).symlink_to(file.resolve())
+            core = next((package / f"for_torch_{built_for.replace('.', '_')}").glob("_core*.so"))
+            (both / "for_torch_2_99").mkdir()
+            (both / "for_torch_2_99" / core.name).write_text("no library")
+            torch_2_99 = pathlib.Path(place) / "torch_2_99"
+            torch_2_99.mkdir()
+
+            def imports(*first, version=None):
+                if version:
+                    (torch_2_99 / "torch.py").write_text(f"__version__ = '{version}'")
+                paths = [str(path) for path in first] + [os.environ["PYTHONPATH"]]
+                return subprocess.run([sys.executable, "-c", "import vedette; print(vedette._core.__file__)"], capture_output=True,
+                                      env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, text=True, timeout=60)
+
+            found = imports(both.parent)
+            self.assertEqual(pathlib.Path(found.stdout.strip()).resolve(), core.resolve(), found.stderr)
+            self.assertRegex(imports(torch_2_99, both.parent, version="2.99.0").stderr, "ImportError: .*for_torch_2_99.*too short")
+            self.assertIn(f"vedette was built for torch {built_for} and 2.99, and torch 2.10.1 is installed: "
+                          "pip install 'torch==2.99.*', or build", imports(torch_2_99, both.parent, version="2.10.1").stderr)
 
     def test_runs_the_command_line_tool(self):
         def run(*words):
@@ -600,6 +629,8 @@ class TheDoor(unittest.TestCase):
 
         self.assertIn("report", run("--help").stdout)
         self.assertIn("doctor", run("doctor", "--help").stdout)
+        built_for = vedette._for_torch.versions()[-1]
+        self.assertRegex(vedette._for_torch.sentence(), rf"^the Python package was built for torch {built_for}; torch {built_for}\.\S+ is")
         wrong = run("no-such-verb")
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("there is no verb 'no-such-verb'", wrong.stderr)

@@ -14,6 +14,8 @@ import zipfile
 
 here = pathlib.Path(__file__).resolve().parent
 tree = here.parents[1]
+minor = ".".join(importlib.metadata.version("torch").split(".")[:2])
+for_torch = "for_torch_" + minor.replace(".", "_")
 
 # Without the libraries that stand in for CUDA's: a compiler needs none.
 environment = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH")}
@@ -54,7 +56,7 @@ class Wheel(unittest.TestCase):
         self.assertRegex(self.wheel.name, r"^vedette-[0-9.]+-cp3\d+-cp3\d+-manylinux_2_\d+_x86_64\.whl$")
         inside = {name for name in self.names if ".dist-info/" not in name}
         for name in ("vedette/__init__.py", "vedette/__init__.pyi", "vedette/py.typed", "vedette/bin/vedette",
-                     "vedette/_built_for.py", "vedette/integrations/transformers.py", "vedette/libvedette_torch_cuda.so"):
+                     "vedette/_version.py", "vedette/integrations/transformers.py", f"vedette/{for_torch}/libvedette_torch_cuda.so"):
             self.assertIn(name, inside)
         self.assertEqual([name for name in inside if not re.match(r"vedette(\.libs)?/", name)], [])
         self.assertEqual([name for name in inside if re.search("libtorch|libc10|libcu", name)], [])
@@ -62,11 +64,11 @@ class Wheel(unittest.TestCase):
             self.assertTrue([file for file in inside if file.startswith(f"vedette.libs/{name}-")], inside)
         self.assertFalse([name for name in inside if "__pycache__" in name or "test" in name])
         metadata = next((self.place / "unpacked").glob("*.dist-info/METADATA")).read_text()
-        self.assertIn("Requires-Dist: torch<2.12,>=2.11", metadata)
+        self.assertIn(f"Requires-Dist: torch>={minor},<2.{int(minor.split('.')[1]) + 1}", metadata)
 
     def test_names_no_path_of_this_machine(self):
-        extension = next((self.place / "unpacked/vedette").glob("_core.*.so"))
-        for file in (extension, self.place / "unpacked/vedette/bin/vedette", self.place / "unpacked/vedette/libvedette_torch_cuda.so"):
+        extension = next((self.place / "unpacked/vedette" / for_torch).glob("_core.*.so"))
+        for file in (extension, self.place / "unpacked/vedette/bin/vedette", extension.parent / "libvedette_torch_cuda.so"):
             paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", run("readelf", "-d", file))
             self.assertTrue(all(part.startswith("$ORIGIN") for path in paths for part in path.split(":")), paths)
             self.assertNotIn(str(tree).encode(), file.read_bytes())

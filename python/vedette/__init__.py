@@ -14,26 +14,10 @@
 
 import sys
 
-from ._built_for import torch_version as _built_for
-from ._built_for import version as __version__
+from . import _for_torch
+from ._version import version as __version__
 
 __all__ = ["Counters", "Failure", "Guard", "owns", "resolve_vector_math", "step_in_backward"]
-
-
-def _torch_of_another_version():
-    """What `import vedette` refuses, as a sentence; None where the installed torch is the right one."""
-    wanted = f"torch {_built_for}"
-    remedy = f"pip install 'torch=={_built_for}.*'"
-    try:
-        import torch
-    except ModuleNotFoundError as missing:
-        if missing.name != "torch":
-            raise
-        return f"vedette needs {wanted}, and no torch is installed: {remedy}."
-    if ".".join(torch.__version__.split(".")[:2]) == _built_for:
-        return None
-    return (f"vedette was built for {wanted}, and torch {torch.__version__} is installed: {remedy}, "
-            "or build vedette for the other one.")
 
 
 def _is_the_command():
@@ -42,9 +26,10 @@ def _is_the_command():
 
 
 if not _is_the_command():
-    _refusal = _torch_of_another_version()
+    _refusal = _for_torch.refusal()
     if _refusal:
         raise ImportError(_refusal)
+    _for_torch.load(__name__)
     from . import _compiled, _exports, _files, _workers
     from ._core import Counters, owns, resolve_vector_math
     from ._guard import Failure, Guard

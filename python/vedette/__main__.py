@@ -11,6 +11,10 @@ def main():
         tool = pathlib.Path(__file__).parent / "bin" / "vedette"  # a build folder, where this file is a link
     if not tool.exists():
         sys.exit(f"vedette: {tool} is missing from this installation; install the package again.")
+    if sys.argv[1:] == ["doctor"]:
+        from vedette import _for_torch
+
+        print(_for_torch.sentence(), flush=True)
     os.execv(tool, ["vedette", *sys.argv[1:]])
 
 

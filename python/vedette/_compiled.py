@@ -2,7 +2,7 @@
 dispatcher; the types of its arguments ("const float*", "float*") say which it writes. So each kernel is put into a vedette._core.Kernel,
 which announces it and calls it.
 
-Invariant: where a part of inductor is not as it is in torch 2.11, kernels stay as they are, and run on demand.
+Invariant: where a part of inductor is not as it is in torch 2.11 to 2.15, kernels stay as they are, and run on demand.
 """
 
 import functools

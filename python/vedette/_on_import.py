@@ -1,6 +1,6 @@
 """Changes to modules of torch's, made when the program imports them: nothing is imported here for their sake.
 
-Invariant: a module that is not as it is in torch 2.11 stays as it is, and one sentence says what is lost.
+Invariant: a module that is not as it is in torch 2.11 to 2.15 stays as it is, and one sentence says what is lost.
 """
 
 import importlib.abc
@@ -17,7 +17,7 @@ def change_on_import(name, change, lost):
         try:
             change(module)
         except AttributeError as missing:
-            warnings.warn(f"vedette: {lost}, because {name} is not as it is in torch 2.11: {missing}", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"vedette: {lost}, because {name} is not as it is in torch 2.11 to 2.15: {missing}", RuntimeWarning, stacklevel=2)
 
     if name in sys.modules:
         try_to_change(sys.modules[name])
