@@ -162,8 +162,8 @@ class PlaceExecutor {
   Result<void> begin_again(std::span<const BlockIndex>, cuda::StreamHandle stream);
   void end_again(std::span<const BlockIndex>, cuda::StreamHandle stream);
 
-  // Where no plan says where an op's results lie, room for the largest one is left in one piece, if there is as much
-  // beside the operands. It is as large as the largest operand, or as `result`.
+  // Where no plan says where an op's results lie, one piece is left for them. It is as large as the largest operand, if
+  // there is as much beside the operands, and as `result`, or all that there is.
   enum class Results : std::uint8_t { placed, anywhere };
   // How the op's end is remembered, and deaths until the next op begins: by an event each, which costs the host a
   // microsecond, or on the default stream by none. What waits for one that is noted waits for all that is queued by

@@ -49,8 +49,9 @@ bool PlaceExecutor::leaves_one_piece(std::span<const BlockIndex> blocks, Bytes r
     largest = std::max(largest, bytes);
   }
   const std::uint64_t most = arena_.bytes().value;
-  if (taken + rounded(result) <= most) largest = std::max(largest, rounded(result));
   if (taken + largest > most) return true;  // there is none to be had
+  // Of several results, or where the estimate is high, all that there is beside the operands.
+  if (result.value > 0) largest = std::max(largest, std::min(rounded(result), most - taken));
   // Operands cut the range into at most one piece more than there are operands.
   return (most - taken) / (blocks.size() + 1) >= largest || arena_.victims({largest}).has_value();
 }

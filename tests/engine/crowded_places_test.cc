@@ -88,8 +88,9 @@ TEST_F(CrowdedPlaces, AResultThatHasNoPlaceFindsRoomBesideTheOperands) {
 }
 
 // Small operands everywhere, and a result that is larger than each of them: it has room in one piece where it is told.
+// Where more is told than there is, all that there is is one piece.
 TEST_F(CrowdedPlaces, ALargeResultOfSmallOperandsFindsRoomBesideThem) {
-  for (const Bytes told : {512_KiB, 1_MiB, Bytes{}}) {  // 1 MiB: more than there is
+  for (const Bytes told : {512_KiB, 1_MiB, Bytes{}}) {
     const auto device = open_device();
     Pointed pointed;
     const auto stream = cuda::Stream::create(device).value();
@@ -104,7 +105,7 @@ TEST_F(CrowdedPlaces, ALargeResultOfSmallOperandsFindsRoomBesideThem) {
     }
     executor->begin_op(operands, stream.handle(), PlaceExecutor::Results::anywhere, PlaceExecutor::Ends::marked, told)
         .value();
-    EXPECT_EQ(executor->allocate(512_KiB, stream.handle()).ok(), told == 512_KiB) << told.value;
+    EXPECT_EQ(executor->allocate(512_KiB, stream.handle()).ok(), told != Bytes{}) << told.value;
     std::uint32_t sums[8] = {};
     for (std::size_t i = 0; i < 8; ++i) launch_read(stream.handle(), pointed.at[operands[i].value], 1024, &sums[i]);
     executor->end_op(operands, stream.handle());

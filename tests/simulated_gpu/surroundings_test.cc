@@ -283,6 +283,43 @@ TEST_F(Surroundings, ALargeResultOfSmallOperandsHasRoomWhereverTheyLie) {
   expect_room("to", {at::rand({217'600})}, false, [](const Tensors& t) { return t[0].to(at::kDouble); });
 }
 
+// An op's operands leave what its results take, and little more, in two pieces: the first result has room in the first
+// one, of so many KiB, and then the second one has none.
+TEST_F(Surroundings, SeveralResultsThatFitHaveRoomWhereverTheOperandsLie) {
+  using Tensors = std::vector<at::Tensor>;
+  open();
+  const auto expect_room = [](const char* name, std::int64_t kib, const Tensors& on_host, const auto& op) {
+    const at::Tensor first = at::full({kib * 256}, 1.0, device);
+    Tensors operands;
+    for (const at::Tensor& each : on_host) operands.push_back(each.to(device));
+    try {
+      const auto results = op(operands), wanted = op(on_host);
+      for (std::size_t i = 0; i < results.size(); ++i)
+        EXPECT_TRUE(at::allclose(results[i].cpu(), wanted[i])) << name << ", result " << i;
+    } catch (const c10::OutOfMemoryError& error) {
+      ADD_FAILURE() << name << ": " << error.what_without_backtrace();
+    }
+  };
+  expect_room("sort", 660, {at::rand({124 << 10})}, [](const Tensors& t) {
+    const auto [values, indices] = t[0].sort();
+    return Tensors{values, indices};
+  });
+  expect_room("max_pool2d", 660, {at::rand({1, 1, 352, 352})}, [](const Tensors& t) {
+    const auto [values, indices] = at::max_pool2d_with_indices(t[0], {3, 3}, {1, 1}, {1, 1});
+    return Tensors{values, indices};
+  });
+  expect_room("native_dropout", 940, {at::rand({224 << 10})}, [](const Tensors& t) {
+    const auto [values, mask] = at::native_dropout(t[0], 0.0, true);
+    return Tensors{values, mask};
+  });
+  expect_room("convolution_backward", 660,
+              {at::rand({1, 64, 48, 48}), at::rand({1, 64, 48, 48}), at::rand({64, 64, 3, 3})}, [](const Tensors& t) {
+                const auto [x, w, b] = at::convolution_backward(t[0], t[1], t[2], c10::nullopt, {1, 1}, {1, 1}, {1, 1},
+                                                                false, {0, 0}, 1, {true, true, false});
+                return Tensors{x, w};
+              });
+}
+
 // --- models that are older than the guard ----------------------------------------------------------------------------
 
 struct Net {

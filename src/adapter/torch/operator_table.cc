@@ -115,6 +115,16 @@ void tell_sizes(const c10::Argument& argument, std::uint8_t index, Operator& of)
   of.numbers = index;
 }
 
+void tell_results(const c10::FunctionSchema& schema, Operator& of) {
+  const auto is_new = [](const c10::Argument& result) {
+    return result.alias_info() == nullptr && result.type()->kind() == c10::TypeKind::TensorType;
+  };
+  const auto has_numbers = [](const c10::Argument& result) { return result.name() == "indices"; };
+  of.several = std::count_if(schema.returns().begin(), schema.returns().end(), is_new) > 1;
+  of.finds = of.several && (std::any_of(schema.returns().begin(), schema.returns().end(), has_numbers) ||
+                            schema.name().find("max_pool") != std::string::npos);
+}
+
 // For tensors on the CPU libtorch calls the operator of one tensor for each.
 bool goes_through_a_list(std::string_view name) { return name.starts_with("aten::_foreach_"); }
 
@@ -133,6 +143,7 @@ Operator describe(const c10::OperatorHandle& handle) {
   result.takes_lists = takes_lists(name);
   result.rows = looks_up_rows(name);
   result.result = result_of(name, result.rows);
+  tell_results(schema, result);
   for (const c10::Argument& argument : schema.arguments()) {
     tell_sizes(argument, static_cast<std::uint8_t>(result.uses.size()), result);
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;

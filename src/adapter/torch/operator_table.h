@@ -48,6 +48,8 @@ struct Operator {
   static constexpr std::uint8_t none = 255;
   Result result = Result::as_operands;
   std::uint8_t numbers = none, type = none;  // arguments; `type`: of the result's entries
+  bool several = false;                      // results: gradients of its operands, for instance
+  bool finds = false;                        // one of them has the numbers of entries: sort, max_pool2d_with_indices
 };
 
 // The arguments of an op that has begun. An interpreter, TorchScript's for one, calls an operator with its whole stack:

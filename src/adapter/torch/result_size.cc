@@ -130,11 +130,13 @@ std::uint64_t by_numbers(const Operator& op, const Tensors& tensors, const c10::
 std::uint64_t likely_result(const Operator& op, Inputs inputs) {
   using Result = Operator::Result;
   Tensors tensors;
-  std::uint64_t bytes = 0, entries = 0;
+  std::uint64_t bytes = 0, entries = 0, of_operands = 0, most_entries = 0;
   for (const c10::IValue& input : inputs) {
     if (input.isTensorList()) bytes = std::max(bytes, bytes_of_list(input));
     if (!is_dense(input)) continue;
     tensors.push_back(&input.toTensor());
+    of_operands += tensors.back()->nbytes();
+    most_entries = std::max(most_entries, static_cast<std::uint64_t>(tensors.back()->numel()));
   }
   std::uint64_t item = bytes_of_an_entry(tensors);
   if (op.type < inputs.size() && inputs[op.type].isInt())
@@ -144,7 +146,9 @@ std::uint64_t likely_result(const Operator& op, Inputs inputs) {
   if (op.result == Result::convolution) entries = convolution(inputs);
   if (op.result == Result::looked_up && op.rows) entries = looked_up(*op.rows, inputs);
   if (op.numbers < inputs.size()) entries = by_numbers(op, tensors, inputs[op.numbers]);
-  return std::max(bytes, entries * item);
+  bytes = std::max(bytes, entries * item);
+  if (op.several) bytes = std::max(bytes, of_operands + most_entries);  // gradients, or a result and its mask
+  return bytes + (op.finds ? most_entries * sizeof(std::int64_t) : 0);
 }
 
 }  // namespace vedette::adapter
