@@ -15,7 +15,6 @@
 #include <sstream>
 #include <thread>
 
-#include "simulated_gpu/resumed_training.h"
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
@@ -255,11 +254,6 @@ TEST_F(GpuGuard, ACheckpointBetweenStepsHasTheNumbersAndTrainingGoesOn) {
   guard_->watch(adam);
   step();
   EXPECT_FALSE(at::equal(loaded->weight, layer->weight.cpu()));
-}
-
-TEST_F(GpuGuard, TakesOverATrainingThatIsLargerThanItsBudget) {
-  guard_.reset();
-  for (const auto first_on : {at::kCPU, at::kCUDA}) expect_resumed_bits("mlp", first_on, 64_MiB);
 }
 
 // A plan knows which tensors its step does not write; what is written between two steps is not lost.
