@@ -123,7 +123,9 @@ class Guard {
 
 // Another library has the address of the tensor's memory from now on: at::toDLPack, from_blob over its data_ptr, a
 // registration for DMA. watch() and bring_home() leave such memory where it is, with a message. Memory of the arena
-// keeps its address, and may be exported once it is watched. Thread rule: any thread.
+// keeps its address, and may be exported once it is watched. GPU memory of a living guard comes at this call, and stays
+// at its address as long as the tensor's storage lives: all of the guard's GPU memory stays with it when the guard
+// ends. Throws Failure of Cause::out_of_memory where the budget has no room for it. Thread rule: any thread.
 void mark_exported(const at::Tensor& tensor);
 
 // Replaces `backward(); optimizer.step(); optimizer.zero_grad();`, with the same bits: each parameter is updated as

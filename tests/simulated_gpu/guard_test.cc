@@ -212,6 +212,41 @@ TEST_F(GpuGuard, TensorsThatOutliveTheGuardComeHome) {
   for (int i = 0; i < 24; ++i) expect_all(all[static_cast<std::size_t>(i)], static_cast<float>(i));
 }
 
+TEST_F(GpuGuard, WhatAnotherLibraryHasStaysWhereItIsAlsoWhenTheGuardEnds) {
+  at::Tensor shared = filled(3);
+  const at::Tensor other = filled(4);
+  std::vector<Guard::Named> both{{shared, "shared"}, {other, "other"}};
+  guard_->watch(both);
+  crowd();
+  ASSERT_TRUE(is_away(shared));
+  mark_exported(shared);
+  void* const address = storage(shared).data_ptr().get();
+  const auto is_there = [&] {
+    EXPECT_EQ(storage(shared).data_ptr().get(), address);
+    expect_all(at::from_blob(address, {many}, at::TensorOptions().device(device)), 3);
+  };
+  crowd();
+  is_there();
+  guard_->bring_home();
+  is_there();
+  EXPECT_THAT(messages_, Contains(HasSubstr("it stays in the guard's memory")));
+  guard_.reset();
+  is_there();
+  EXPECT_THAT(messages_, Contains(HasSubstr("256.0 KiB of tensors that another library has, too")));
+  open();
+  guard_->watch(both);
+  shared.record_stream(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(device));
+  crowd();
+  is_there();
+  expect_all(other, 4);
+  guard_.reset();
+  is_there();
+  const unsigned released = control().calls()["cuMemRelease"];
+  both.clear();
+  shared.reset();
+  EXPECT_GT(control().calls()["cuMemRelease"], released);  // the first guard's memory ends with it
+}
+
 TEST_F(GpuGuard, TensorsForWhichNoMemoryIsLeftAreToldOfWhenTheGuardEnds) {
   guard_.reset();
   open(32_MiB);

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "adapter/torch/gpu_addresses.h"
 #include "vedette/torch.h"
 
 namespace vedette::adapter {
@@ -48,7 +49,11 @@ bool looks_exported(const c10::StorageImpl& storage) { return !storage.resizable
 
 }  // namespace
 
-Export::Export(const at::Tensor& tensor) : storage_(storage_of(tensor)) {
+Export::Export(const at::Tensor& tensor) : Export(storage_of(tensor)) {}
+Export::Export(c10::StorageImpl& storage)
+    : Export(WeakStorage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage))) {}
+
+Export::Export(WeakStorage exported) : storage_(std::move(exported)) {
   const auto storage = storage_.lock();
   if (!storage) return;
   const std::lock_guard lock(table().mutex);
@@ -67,6 +72,11 @@ Export::~Export() {
   const std::lock_guard lock(table().mutex);
   const auto found = table().storages.find(storage_._unsafe_get_target());
   if (found != table().storages.end()) --found->second.exports;
+}
+
+void mark_exported(c10::StorageImpl& storage) {
+  keep_in_place(storage);
+  Export(storage).for_ever();
 }
 
 bool is_exported(const c10::StorageImpl& storage) {
@@ -88,6 +98,8 @@ std::vector<bool> exported_among(std::span<const c10::StorageImpl* const> storag
 
 namespace vedette {
 
-void mark_exported(const at::Tensor& tensor) { adapter::Export(tensor).for_ever(); }
+void mark_exported(const at::Tensor& tensor) {
+  if (tensor.defined() && tensor.has_storage()) adapter::mark_exported(*tensor.storage().unsafeGetStorageImpl());
+}
 
 }  // namespace vedette

@@ -1,6 +1,6 @@
 // Storages whose addresses other libraries have (numpy, DLPack, kernels of one's own): their memory is exchanged
-// neither by watch() nor by bring_home(). The arena itself never changes an address, so that a tensor which is there
-// may be exported.
+// neither by watch() nor by bring_home(), nor when a guard of GPU memory ends. The arena itself never changes an
+// address, so that a tensor which is there may be exported. In GPU memory a storage stays in place from its mark on.
 //
 // Invariant: a storage is known here from the first call that exports it until it is gone. Thread rule: any thread. The
 // table is immortal, because exports may end after every guard.
@@ -23,15 +23,21 @@ namespace vedette::adapter {
 class Export {
  public:
   explicit Export(const at::Tensor& tensor);  // one without memory of its own is no export
+  explicit Export(c10::StorageImpl& storage);
   ~Export();
   Export(const Export&) = delete;
   Export& operator=(const Export&) = delete;
   void for_ever() noexcept { for_ever_ = true; }  // it does not end with this object
 
  private:
+  explicit Export(c10::weak_intrusive_ptr<c10::StorageImpl> storage);
+
   c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
   bool for_ever_ = false;
 };
+
+// As the function of vedette/torch.h.
+void mark_exported(c10::StorageImpl& storage);
 
 // A library has the storage's address, as far as this process shows it. A storage with an allocator that is not
 // resizable was exported before anything was counted.

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/exported.h"
 #include "adapter/torch/gpu_lookups.h"
 #include "adapter/torch/operators.h"
 #include "adapter/torch/storages.h"
@@ -107,7 +108,7 @@ bool GpuStorages::is_of_this_session(const c10::StorageImpl& storage) const noex
   const c10::DataPtr& memory = storage.data_ptr();
   const Session* const session = session_.load();
   return memory.get_deleter() == &free && session != nullptr &&
-         static_cast<const Handle*>(memory.get_context())->session == session;
+         static_cast<const Handle*>(memory.get_context())->memory == session->gpu();
 }
 
 bool GpuStorages::lives(const void* name) const noexcept {
@@ -121,7 +122,7 @@ void GpuStorages::keep_in_place(const c10::StorageImpl& storage) {
     const std::lock_guard lock(mutex_);
     handle.kept = true;
   }
-  handle.session->gpu()->used_on(handle.name, current_stream());
+  handle.memory->used_on(handle.name, current_stream());
 }
 
 void* GpuStorages::current_stream() noexcept {
@@ -142,7 +143,7 @@ bool GpuStorages::takes(std::size_t bytes) const noexcept {
 // Asked for its address without our lock, since the session's come first. It stays: no operator was seen with it yet.
 c10::DataPtr GpuStorages::enter(Session& session, const void* name, std::size_t bytes) {
   const DeviceAddress address = session.gpu()->address(name);
-  auto* const handle = new Handle{.name = name, .bytes = bytes, .session = &session, .storage = {}};
+  auto* const handle = new Handle{.name = name, .bytes = bytes, .memory = session.gpu(), .storage = {}};
   const std::lock_guard lock(mutex_);
   handles_[name] = handle;
   return pointer_to(address, handle);
@@ -344,7 +345,7 @@ const void* GpuStorages::seen(c10::StorageImpl& storage) {
     seen_now.seen = &storage;
     seen_now.storage.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
   }
-  handle->session->gpu()->allow_moves(handle->name);
+  handle->memory->allow_moves(handle->name);
   return handle->name;
 }
 
@@ -358,7 +359,7 @@ bool GpuStorages::was_seen(const c10::StorageImpl& storage) const noexcept {
 bool GpuStorages::record_stream(const c10::DataPtr& memory, void* stream) {
   if (memory.get_deleter() != &free) return false;
   const auto& handle = *static_cast<const Handle*>(memory.get_context());
-  handle.session->gpu()->used_on(handle.name, stream);
+  handle.memory->used_on(handle.name, stream);
   return true;
 }
 
@@ -373,9 +374,8 @@ std::optional<CudaHooks::Held> GpuStorages::held(bool with_blocks) {
   std::vector<std::pair<const void*, std::size_t>> names;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [name, handle] : handles_) {
-      if (handle->session == session) names.emplace_back(name, handle->bytes);
-    }
+    for (const auto& [name, handle] : handles_)
+      if (handle->memory == &memory) names.emplace_back(name, handle->bytes);
   }
   for (const auto& [name, bytes] : names) {
     if (const DeviceAddress address = memory.address(name); address != 0) held.blocks.push_back({address, bytes});
@@ -386,33 +386,41 @@ std::optional<CudaHooks::Held> GpuStorages::held(bool with_blocks) {
 
 // --- the way home ----------------------------------------------------------------------------------------------------
 
-void GpuStorages::bring_all_home(const std::function<void(std::string_view)>& say) {
+void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::string_view)>& say) {
   cuda_->exchange_workspaces([](const c10::DataPtr& memory) { return memory.get_deleter() == &free; });
   cuda_->let_workspaces_go();
-  std::vector<std::pair<Handle*, c10::intrusive_ptr<c10::StorageImpl>>> living;
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> living;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [name, handle] : handles_) {
       auto storage = handle->storage ? handle->storage->lock() : c10::intrusive_ptr<c10::StorageImpl>();
-      if (storage) living.emplace_back(handle, std::move(storage));
+      if (storage && handle->memory == ending.gpu()) living.push_back(std::move(storage));
     }
   }
-  Bytes left;
-  for (auto& [handle, storage] : living) {
-    const auto home = [&, session = handle->session, &storage = *storage] {
+  Bytes left, exported;
+  for (auto& storage : living) {
+    const auto home = [&] {
       try {
-        move_home(*session, storage, native(storage.nbytes()));
+        move_home(ending, *storage, native(storage->nbytes()));
         return true;
       } catch (const c10::Error&) {
         return false;
       }
     };
-    if (!home() && !home()) left += Bytes{storage->nbytes()};  // a call of the driver may fail once
+    if (is_exported(*storage)) {
+      exported += Bytes{storage->nbytes()};
+    } else if (!home() && !home()) {  // a call of the driver may fail once
+      left += Bytes{storage->nbytes()};
+    }
   }
   if (left.value > 0)
     say("the guard ends with " + readable(left) +
         " of tensors for which GPU memory has no room without it; they cannot be used any more: end the tensors first, "
         "or call bring_home() and handle its error");
+  if (exported.value > 0)
+    say("the guard ends with " + readable(exported) +
+        " of tensors that another library has, too; they stay, and so does all of the guard's GPU memory as long as "
+        "they live: drop what that library has before the guard ends");
   settle();
 }
 

@@ -69,9 +69,9 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   static void redirect_births(std::vector<Redirected>* births) noexcept;
   c10::DataPtr native(std::size_t bytes) { return native_->allocate(bytes); }  // libtorch's own; may throw
 
-  // Moves every storage that is ours to libtorch's own memory. Those for which there is no room stay, and are null
-  // where they are away; `say` gets a sentence of it.
-  void bring_all_home(const std::function<void(std::string_view)>& say);
+  // Moves every storage of a session to libtorch's own memory, but for those that other libraries have, too. Those for
+  // which there is no room stay, and are null where they are away. `say` gets a sentence of either.
+  void bring_all_home(Session& ending, const std::function<void(std::string_view)>& say);
   // Destroys storages that were kept while the session held its lock. Called after each call of the session.
   void settle();
 
@@ -95,7 +95,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   struct Handle {
     const void* name = nullptr;
     std::size_t bytes = 0;
-    Session* session = nullptr;
+    GpuMemory* memory = nullptr;  // its session's, whose Session may be gone: it lives as long as the tensor
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;  // as an operator was last seen with it
     const c10::StorageImpl* seen = nullptr;                            // the same, to compare
     bool kept = false;                                                 // it never moves again

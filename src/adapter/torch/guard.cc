@@ -205,7 +205,7 @@ Guard::~Guard() {
   if (state_->gpu != nullptr) state_->gpu->activate(nullptr, 0);
   if (session().in_child()) return;  // a child may have a guard of its own by now
   adapter::listen_to_operators(adapter::Listening::off);
-  if (state_->gpu != nullptr) state_->gpu->bring_all_home(state_->say);
+  if (state_->gpu != nullptr) state_->gpu->bring_all_home(session(), state_->say);
 }
 
 void Guard::watch(torch::nn::Module& module, std::string_view name) {
