@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/serialize.h>
@@ -183,6 +184,24 @@ TEST(Guard, MovesWhatAReaderMadeGradientsThatExistSparseTensorsAndLBFGSsHistory)
     EXPECT_TRUE(Session::owns(each.const_data_ptr()));
   EXPECT_TRUE(at::equal(read, made));
   EXPECT_EQ(sparse.to_dense().sum().item<float>(), 64.0f);
+}
+
+TEST(Guard, MovesTheTangentOfADualNumberAndBringsItHome) {
+  const std::uint64_t level = torch::autograd::ForwardADLevel::get_next_idx();
+  {
+    const at::Tensor number = at::rand({64, 64}), slope = at::rand({64, 64});
+    const at::Tensor dual = at::_make_dual(number.clone(), slope.clone(), static_cast<std::int64_t>(level));
+    const at::Tensor tangent = dual._fw_grad(level);
+    Guard guard(tight(4 << 20));
+    guard.watch(std::vector<Guard::Named>{{dual, "dual"}});
+    EXPECT_TRUE(Session::owns(dual.const_data_ptr()));
+    EXPECT_TRUE(Session::owns(tangent.const_data_ptr()));
+    guard.bring_home();
+    EXPECT_FALSE(Session::owns(dual.const_data_ptr()));
+    EXPECT_FALSE(Session::owns(tangent.const_data_ptr()));
+    EXPECT_TRUE(at::equal(dual._fw_grad(level), slope));
+  }
+  torch::autograd::ForwardADLevel::release_idx(level);
 }
 
 TEST(Guard, RefusesToKeepATensorResidentThatIsLargerThanTheBudget) {

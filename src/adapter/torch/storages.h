@@ -1,6 +1,7 @@
-// The storages of tensors in an operator's arguments and results: also of those that stand inside of others.
+// The storages of tensors in an operator's arguments and results, or that are watched: also of those that stand inside
+// of others.
 //
-// Thread rule: the thread whose operator runs.
+// Thread rule: the thread whose operator runs, or that watches.
 #pragma once
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
@@ -13,8 +14,8 @@
 
 namespace vedette::adapter {
 
-// Calls `each` for the tensors that an operator reaches by this one: itself, or a sparse one's numbers and values, and
-// the tangent of a dual number. One without a storage is a wrapper, of functorch or a subclass with __torch_dispatch__;
+// Calls `each` for the tensors that are reached by this one: itself, or a sparse one's numbers and values, and the
+// tangent of a dual number. One without a storage is a wrapper, of functorch or a subclass with __torch_dispatch__;
 // they call operators on what is inside (taken_apart.h).
 template <class Each>
 void each_part(const at::Tensor& tensor, const Each& each) {

@@ -2,9 +2,6 @@
 #include "adapter/torch/watched.h"
 
 #include <ATen/MapAllocator.h>
-#include <ATen/SparseCsrTensorImpl.h>
-#include <ATen/SparseCsrTensorUtils.h>
-#include <ATen/SparseTensorImpl.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
@@ -24,6 +21,7 @@
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/machine_memory.h"
 #include "adapter/torch/session_memory.h"
+#include "adapter/torch/storages.h"
 #include "base/readable.h"
 
 namespace vedette::adapter {
@@ -44,20 +42,6 @@ bool has_memory_out_of_sight(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
   return tensor.numel() > 0 && !tensor.is_meta() &&
          (tensor.layout() != c10::kStrided || !storage || storage.nbytes() > 0);
-}
-
-// The tensors that have a sparse tensor's memory, or the tensor itself.
-std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  if (tensor.is_sparse()) {
-    const auto* const sparse = static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
-    return {sparse->indices(), sparse->values()};
-  }
-  if (at::sparse_csr::is_sparse_compressed(tensor)) {
-    const auto* const sparse = static_cast<const at::SparseCsrTensorImpl*>(tensor.unsafeGetTensorImpl());
-    return {sparse->compressed_indices(), sparse->plain_indices(), sparse->values()};
-  }
-  return {tensor};
 }
 
 template <class State, class Each>
@@ -151,13 +135,13 @@ void Watched::walk(torch::optim::Optimizer& optimizer, const Each& each) {
 }
 
 void Watched::remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer) {
-  for (const at::Tensor& part : parts_of(tensor)) {
-    if (storage_of(part) == nullptr) continue;
+  each_part(tensor, [&](const at::Tensor& part) {
+    if (storage_of(part) == nullptr) return;
     if (entries_.size() >= most_entries_) forget_the_dead();
     auto weak = part.storage().getWeakStorageImpl();
     entries_.insert_or_assign(storage_of(part),
                               Entry{std::move(weak), name, layer, WeakTensor(part.getIntrusivePtr())});
-  }
+  });
 }
 
 void Watched::forget_the_dead() {
@@ -219,13 +203,13 @@ void Watched::end_of_a_list() {
 }
 
 void Watched::move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
-  for (const at::Tensor& part : parts_of(tensor)) {
+  each_part(tensor, [&](const at::Tensor& part) {
     if (storage_of(part) != nullptr) {
       move_in_part(part, name, kind);
     } else if (part.device().is_cuda() == (session_.gpu() != nullptr) && has_memory_out_of_sight(part)) {
       left_out_.add(LeftOut::Why::other_kind, name, {static_cast<std::uint64_t>(part.numel()) * part.itemsize()});
     }
-  }
+  });
 }
 
 void Watched::move_in_part(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
