@@ -27,11 +27,9 @@ struct Case {
   Trace trace;
 };
 
-std::vector<Case> cases(std::string_view policy) {
+std::vector<Case> cases(std::string_view policy, bool many) {
   const bool searches = policy == "autotm" || policy == "swapadvisor";  // they take their time
-  const std::uint64_t seeds = policy == "vedette" || policy == "sentinel" ? many_seeds
-                              : searches                                  ? searching_seeds
-                                                                          : few_seeds;
+  const std::uint64_t seeds = searches ? searching_seeds : many ? many_seeds : few_seeds;
   std::vector<Case> all;
   for (const auto& file : testing::toy_trace_files())
     all.push_back({file.filename().string(), testing::load_trace(file)});
@@ -43,6 +41,9 @@ std::vector<Case> cases(std::string_view policy) {
   if (searches && all.size() > 6) all.erase(all.begin() + toys, all.end() - static_cast<std::ptrdiff_t>(seeds));
   return all;
 }
+
+// Those that sessions plan with have more than others.
+std::vector<Case> cases(std::string_view policy) { return cases(policy, policy == "vedette" || policy == "sentinel"); }
 
 // From the smallest workable size to everything, each tensor rounded up to the granule.
 std::vector<Bytes> budgets(const Trace& trace, Bytes granule) {
@@ -68,6 +69,12 @@ std::uint64_t size_named_in(const std::string& message) {
   return named ? std::stoull(found[1]) : 0;
 }
 
+void expect_sound(const Case& each, const Machine& machine, const Plan& plan) {
+  const std::optional<Violation> found = check(each.trace, machine, plan);
+  EXPECT_FALSE(found.has_value()) << each.what << " with " << machine.tiers[0].capacity.value
+                                  << " bytes: " << found->message;
+}
+
 class Planner : public ::testing::TestWithParam<std::string> {
  protected:
   // Also where the policy cannot run with so little: then with the size that it names instead, if `machine` is given to
@@ -84,13 +91,17 @@ class Planner : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(found.ok()) << "with the size it named: " << found.error().message;
     return found.ok() ? *found : Plan{};
   }
-};
 
-void expect_sound(const Case& each, const Machine& machine, const Plan& plan) {
-  const std::optional<Violation> found = check(each.trace, machine, plan);
-  EXPECT_FALSE(found.has_value()) << each.what << " with " << machine.tiers[0].capacity.value
-                                  << " bytes: " << found->message;
-}
+  static void expect_sound_plans(Machine (*machine_of)(const Trace&, Bytes), bool many) {
+    for (const Case& each : cases(GetParam(), many)) {
+      for (const Bytes budget : budgets(each.trace, {4096})) {
+        Machine machine = machine_of(each.trace, budget);
+        const Plan found = plan(each.trace, machine);
+        expect_sound(each, machine, found);
+      }
+    }
+  }
+};
 
 TEST_P(Planner, PlansWhatTheJudgeAcceptsAtEveryWorkableSize) {
   for (const Case& each : cases(GetParam())) {
@@ -115,33 +126,31 @@ TEST_P(Planner, PlansSoundlyForAnAddressableSlowTier) {
   }
 }
 
-TEST_P(Planner, PlansSoundlyWhereTheMachineCanRecompute) {
-  for (const Case& each : cases(GetParam())) {
-    for (const Bytes budget : budgets(each.trace, {4096})) {
-      Machine machine = testing::two_tiers(budget);
-      machine.can_recompute = true;
-      const Plan found = plan(each.trace, machine);
-      expect_sound(each, machine, found);
-    }
-  }
+Machine that_can_recompute(const Trace&, Bytes budget) {
+  Machine machine = testing::two_tiers(budget);
+  machine.can_recompute = true;
+  return machine;
 }
 
 // A middle tier that holds a tenth of the step: what it has no room for goes one further.
-TEST_P(Planner, PlansSoundlyForThreeTiers) {
-  for (const Case& each : cases(GetParam())) {
-    for (const Bytes budget : budgets(each.trace, {4096})) {
-      Machine machine = testing::two_tiers(budget);
-      machine.tiers.insert(machine.tiers.begin() + 1,
-                           {.name = "host", .capacity = {peak_bytes(each.trace).value / 10}});
-      machine.links = {{.source = {0}, .target = {1}, .bytes_per_s = 4'000'000'000},
-                       {.source = {1}, .target = {0}, .bytes_per_s = 4'000'000'000},
-                       {.source = {0}, .target = {2}, .bytes_per_s = 1'000'000'000},
-                       {.source = {2}, .target = {0}, .bytes_per_s = 1'000'000'000}};
-      const Plan found = plan(each.trace, machine);
-      expect_sound(each, machine, found);
-    }
-  }
+Machine of_three_tiers(const Trace& trace, Bytes budget) {
+  Machine machine = testing::two_tiers(budget);
+  machine.tiers.insert(machine.tiers.begin() + 1, {.name = "host", .capacity = {peak_bytes(trace).value / 10}});
+  machine.links = {{.source = {0}, .target = {1}, .bytes_per_s = 4'000'000'000},
+                   {.source = {1}, .target = {0}, .bytes_per_s = 4'000'000'000},
+                   {.source = {0}, .target = {2}, .bytes_per_s = 1'000'000'000},
+                   {.source = {2}, .target = {0}, .bytes_per_s = 1'000'000'000}};
+  return machine;
 }
+
+TEST_P(Planner, PlansSoundlyWhereTheMachineCanRecompute) { expect_sound_plans(that_can_recompute, false); }
+TEST_P(Planner, PlansSoundlyForThreeTiers) { expect_sound_plans(of_three_tiers, false); }
+
+class PlannerOfManySeeds : public Planner {};
+TEST_P(PlannerOfManySeeds, PlansSoundlyWhereTheMachineCanRecompute) { expect_sound_plans(that_can_recompute, true); }
+TEST_P(PlannerOfManySeeds, PlansSoundlyForThreeTiers) { expect_sound_plans(of_three_tiers, true); }
+INSTANTIATE_TEST_SUITE_P(Each, PlannerOfManySeeds, ::testing::Values("sentinel", "vedette"),
+                         [](const auto& each) { return each.param; });
 
 // Steps end, slower each time or faster each time, every fetch late: whatever the policy tries next must be sound as
 // well.
