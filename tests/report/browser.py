@@ -8,7 +8,8 @@
     browser.py picture CHROMIUM PAGE FILE.png FIRST LAST [WIDTH [THEME]]
                                                 what lies between the elements that two CSS selectors name, both included
 
-    browser.py fits CHROMIUM PAGE WIDTH         whether the page is as wide as the window, which drawings are cut, and which labels lie on others
+    browser.py fits CHROMIUM PAGE WIDTH...      for each width a line: whether the page is as wide as the window, which drawings are cut, and which
+                                                labels lie on others
 
 Chromium is driven over its debugging pipe (the DevTools protocol, messages ended by a zero byte), with nothing but Python's library.
 """
@@ -337,7 +338,8 @@ def main():
             if what == "many":
                 print(json.dumps(many(browser, page)))
             elif what == "fits":
-                print(json.dumps(fits(browser, page, int(sys.argv[4]))))
+                for width in sys.argv[4:]:
+                    print(json.dumps(fits(browser, page, int(width))))
             elif what == "use":
                 print(json.dumps(use(browser, page, sys.argv[4])))
             else:

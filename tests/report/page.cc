@@ -11,6 +11,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 
 #include "profiler/report/report.h"
 #include "report/hand_made.h"
@@ -271,11 +272,13 @@ TEST_F(Page, FitsAPhoneAndADesk) {
   const Report report = hand_made();
   for (const Report* other : {static_cast<const Report*>(nullptr), &report}) {
     const std::string page = write("fits.html", format_page(report, other));
+    const Answer ran = run("timeout 400 " PYTHON3 " '" BROWSER "' fits '" CHROMIUM "' '" + page + "' 420 1280 2>&1");
+    ASSERT_EQ(ran.status, 0) << ran.text;
+    std::istringstream lines(ran.text);
     for (const int width : {420, 1280}) {
-      const Answer ran = run("timeout 100 " PYTHON3 " '" BROWSER "' fits '" CHROMIUM "' '" + page + "' " +
-                             std::to_string(width) + " 2>&1");
-      ASSERT_EQ(ran.status, 0) << ran.text;
-      const auto told = nlohmann::json::parse(ran.text);
+      std::string line;
+      ASSERT_TRUE(std::getline(lines, line)) << ran.text;
+      const auto told = nlohmann::json::parse(line);
       EXPECT_LE(told["width"], width);
       EXPECT_GE(told["drawn"], page_has_charts() ? told["charts"].get<int>() : 0) << "there is something to look at";
       EXPECT_EQ(told["cut"], nlohmann::json::array()) << width;
