@@ -22,9 +22,9 @@ PARTS = {
     3: "tests under the address and undefined-behaviour sanitizers",
     4: "tests under the thread sanitizer",
     5: "slow tests without libtorch: stress, failing system calls, given traces, another kernel",
-    6: "slow tests with libtorch: the adapter, strangers' programs, several ranks",
-    7: "slow tests with libtorch: the simulated GPU, benches, bundles",
-    8: "slow tests of the Python package: trainers, torchrun, wheels",
+    6: "all tests with libtorch, two threads, every budget: the adapter, strangers' programs, several ranks",
+    7: "all tests with libtorch, two threads, every budget: the simulated GPU, benches, bundles",
+    8: "all tests of the Python package: trainers, torchrun, wheels",
     9: "planted bugs (tests/mutants)",
 }
 HEAD = """# The whole run

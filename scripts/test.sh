@@ -99,7 +99,7 @@ setup() {
 }
 
 gate() {
-  build release -DVEDETTE_UNITY=ON -DVEDETTE_SLOW=OFF -- all all_verify_interface_header_sets
+  build release -DVEDETTE_UNITY=ON -DVEDETTE_SLOW=OFF -DVEDETTE_WHOLE=OFF -- all all_verify_interface_header_sets
   check release -j "$(nproc)" -LE slow
 }
 
@@ -118,16 +118,17 @@ sanitized() {
   without_randomisation=''
 }
 
-# slow CTEST-ARGUMENT...: of the slow tests those that the arguments choose; most of them wait most of their time.
-slow() {
+# whole CTEST-ARGUMENT...: of all tests those that the arguments choose, with libtorch by two threads and at every
+# budget. The slow ones wait most of their time.
+whole() {
   export VEDETTE_STRESS_SECONDS=${VEDETTE_STRESS_SECONDS:-180}
   # PyTorch's own tests; where they cannot be fetched a skipped test says so.
   if [ -z "${VEDETTE_PYTORCH_SOURCE:-}" ] && scripts/fetch_pytorch_tests.sh; then
     VEDETTE_PYTORCH_SOURCE=$PWD/build/pytorch-source
   fi
-  build release -DVEDETTE_UNITY=ON -DVEDETTE_SLOW=ON \
+  build release -DVEDETTE_UNITY=ON -DVEDETTE_SLOW=ON -DVEDETTE_WHOLE=ON \
     ${VEDETTE_PYTORCH_SOURCE:+-DVEDETTE_PYTORCH_SOURCE="$VEDETTE_PYTORCH_SOURCE"} -- all bench/all
-  check release -j 4 -L slow "$@"
+  check release -j 4 "$@"
 }
 
 run_part() {
@@ -139,11 +140,11 @@ run_part() {
     2) by_clang ;;
     3) sanitized asan ;;
     4) sanitized tsan ;;
-    5) slow -LE torch -E '^mutants' ;;
-    6) slow -L torch -R '^(adapter|foreign|distributed)/' ;;
-    7) slow -L torch -E '^(adapter|foreign|distributed|python)/' ;;
-    8) slow -L torch -R '^python/' ;;
-    9) slow -R '^mutants' ;;
+    5) whole -L slow -LE torch -E '^mutants' ;;
+    6) whole -L torch -R '^(adapter|foreign|distributed)/' ;;
+    7) whole -L torch -E '^(adapter|foreign|distributed|python)/' ;;
+    8) whole -L torch -R '^python/' ;;
+    9) whole -L slow -R '^mutants' ;;
   esac
   [ $failed = 1 ] || /usr/bin/python3 scripts/full_run.py --passed "$1" --minutes $(((SECONDS - since + 59) / 60))
 }

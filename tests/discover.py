@@ -2,8 +2,9 @@
 
 A program has the cases of several files. GoogleTest tells the file of each; TABLE has a line for a file, with tabs
 between: its path in tests/ without ending, its labels, a pattern of slow cases, the seconds after which ctest ends one,
-the processors it takes, what it locks, and more of its environment. A case is one entry of ctest, called
-PATH.Suite.Case, and runs in FOLDER as a process of its own.
+the threads that libtorch has (0: it is not there), patterns of cases with two threads and of those that run alone, and
+what it locks, and more of its environment. A case is one entry of ctest, called PATH.Suite.Case, and runs in FOLDER as
+a process of its own.
 """
 
 import json
@@ -13,11 +14,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+ALONE = 64  # processors: more than ctest is ever given, so that nothing runs beside it
+NO_CASE = "(?!)"
+
 program, table, folder, out = sys.argv[1:]
 files = {}
 for line in Path(table).read_text().splitlines():
-    path, labels, slow, timeout, processors, lock, environment = line.split("\t")
-    files[path] = (labels.split(";"), re.compile(slow) if slow else None, timeout, processors, lock, environment)
+    path, labels, slow, timeout, threads, two, alone, lock, more = line.split("\t")
+    patterns = [re.compile(each or NO_CASE) for each in (slow, two, alone)]
+    files[path] = (labels.split(";"), *patterns, timeout, int(threads), lock, more)
 
 with tempfile.TemporaryDirectory() as scratch:
     listed = Path(scratch) / "cases.json"
@@ -39,9 +44,13 @@ for suite in suites:
         if name in seen:
             sys.exit(f"{program}: {name} stands in {seen[name]} and in {path}: one of them needs another name")
         seen[name] = path
-        labels, slow, timeout, processors, lock, environment = files[path]
-        if slow and slow.search(f"{path}.{name}"):
+        labels, slow, two, alone, timeout, threads, lock, more = files[path]
+        if slow.search(f"{path}.{name}"):
             labels = [*labels, "slow"]
+        if threads > 0 and two.search(f"{path}.{name}"):
+            threads = 2
+        processors = ALONE if alone.search(f"{path}.{name}") else max(threads, 1)
+        environment = (f";OMP_NUM_THREADS={threads}" if threads > 0 else "") + more
         lines.append(f"add_test([==[{path}.{name}]==] {program} [==[--gtest_filter={name}]==])\n"
                      f"set_tests_properties([==[{path}.{name}]==] PROPERTIES LABELS [==[{';'.join(labels)}]==] "
                      f"TIMEOUT {timeout} PROCESSORS {processors} WORKING_DIRECTORY [==[{folder}]==] "

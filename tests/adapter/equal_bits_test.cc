@@ -1,17 +1,19 @@
 // Training inside a budget gives the bits that training without a guard gives: nine models, and three that Python
 // exports, at several budgets, on two slow tiers.
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "adapter/exported.h"
 #include "adapter/training.h"
+#include "support/torch_threads.h"
+#include "support/whole_run.h"
 
 namespace vedette::test::equal_bits_test {
 namespace {
 
 constexpr std::int64_t steps = 12;
+const std::vector<std::uint64_t> all = {100, 50, 25, 20};  // in a whole run; else two of them
 
 struct Case {
   const char *model, *slow;
@@ -53,11 +55,12 @@ std::string slow_tier(const Case& c) {
 }
 
 void expect_equal_bits(const Case& c) {
-  at::set_num_threads(2);
+  testing::compute_with_given_threads();
   const std::string slow = slow_tier(c);
   const Plain plain = train_plain(c.model, steps);
   ASSERT_FALSE(plain.outcome.tensors.empty());
   for (const std::uint64_t percent : c.percents) {
+    if (!testing::whole_run() && c.percents == all && percent != 50 && percent != 20) continue;
     SCOPED_TRACE(std::to_string(percent) + " % of " + std::to_string(plain.peak_bytes) + " bytes");
     Counters counters;
     const Outcome guarded = train_guarded(c, plain.peak_bytes * percent / 100, slow, counters);
@@ -78,7 +81,6 @@ void expect_equal_bits(const Case& c) {
 
 TEST_P(EqualBits, AtEveryBudget) { expect_equal_bits(GetParam()); }
 
-const std::vector<std::uint64_t> all = {100, 50, 25, 20};
 INSTANTIATE_TEST_SUITE_P(Models, EqualBits,
                          ::testing::Values(Case{"mlp", "host", false, all}, Case{"resnet18", "host", false, all},
                                            Case{"lstm", "host", true, all}, Case{"gpt", "host", true, all},

@@ -309,7 +309,7 @@ TEST(Programs, ResizeShareAndViewTensors) {
 }
 
 TEST(Programs, FreeTensorsOnOtherThreadsAndAfterTheGuard) {
-  at::set_num_threads(2);
+  testing::compute_with_given_threads();
   const auto program = [](Trial& run, std::vector<at::Tensor>& kept) {
     Trainee it(run);
     for (int i = 0; i < 8; ++i) {
@@ -419,7 +419,7 @@ TEST(Programs, UseThreadsOfLibtorch) {
 }
 
 TEST(Programs, AreGuardedInPartAndTwice) {
-  at::set_num_threads(2);
+  testing::compute_with_given_threads();
   const auto some = [](Trial& run, Trainee& it, int steps) {
     run.watch(*it.net);
     run.watch(it.adam);
@@ -451,7 +451,7 @@ TEST(Programs, AreGuardedInPartAndTwice) {
 
 // The table of the recommender is larger than the budget, and stays away but for the rows that are looked up.
 TEST(Programs, LookUpFewRowsOfALargeTable) {
-  at::set_num_threads(2);
+  testing::compute_with_given_threads();
   const auto model = small("recommender");
   const std::uint64_t table = model->module().named_parameters()["table.weight"].nbytes();
   std::vector<std::string> said;

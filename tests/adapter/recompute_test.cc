@@ -1,6 +1,5 @@
 // Training with every tensor dropped at every opportunity, and recomputed, gives the bits of training without a guard:
 // losses, parameters, statistics, state of optimizers and of the generator.
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/nn/functional/dropout.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -14,6 +13,8 @@
 
 #include "adapter/exported.h"
 #include "adapter/training.h"
+#include "support/torch_threads.h"
+#include "support/whole_run.h"
 
 namespace vedette::test::recompute_test {
 namespace {
@@ -68,10 +69,11 @@ void expect_usual_operators(const std::map<std::string, Tried>& by_name) {
 }
 
 void expect_equal_bits(const std::string& name) {
-  at::set_num_threads(2);
+  testing::compute_with_given_threads();
   const Plain plain = train_plain(name, steps);
   const std::int64_t drawn = next_draw();
   for (const std::uint64_t percent : {50U, 25U, 20U}) {
+    if (!testing::whole_run() && percent == 25) continue;
     SCOPED_TRACE(std::to_string(percent) + " %");
     Outcome outcome;
     auto model = small(name);
@@ -171,12 +173,14 @@ Trained train_net(Guard* guard, const Body& body) {
   return trained;
 }
 
+// At every budget in a whole run, else at two of them.
 void expect_same(const char* name, const Body& body) {
-  at::set_num_threads(2);
+  testing::compute_with_given_threads();
   examples::forget_peak();
   const Trained plain = train_net(nullptr, body);
   const std::uint64_t peak = examples::counted_peak_bytes();
   for (const std::uint64_t percent : {100U, 50U, 25U, 20U}) {
+    if (!testing::whole_run() && percent != 50 && percent != 20) continue;
     SCOPED_TRACE(std::to_string(percent) + " %");
     Guard guard{dropping(peak * percent / 100)};
     EXPECT_EQ(train_net(&guard, body), plain);

@@ -1,7 +1,6 @@
 // A program that is run twice, as it is and under a guard with little memory, and what it ended with: every loss,
 // parameter, buffer and optimizer state, bit by bit.
 #pragma once
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 
@@ -11,6 +10,7 @@
 #include <string_view>
 
 #include "adapter/training.h"
+#include "support/torch_threads.h"
 
 namespace vedette::test {
 
@@ -66,7 +66,7 @@ inline void expect_same(const Outcome& guarded, const Outcome& plain) {
 // At `percent` of what the program needs without a guard.
 template <class Program>
 void expect_same_bits(const Program& program, std::uint64_t percent = 40) {
-  at::set_num_threads(2);
+  testing::compute_with_given_threads();
   Trial plain;
   examples::forget_peak();
   torch::manual_seed(3);
