@@ -2,6 +2,8 @@
 
 import ast
 import collections
+import concurrent.futures
+import contextlib
 import gc
 import importlib
 import inspect
@@ -276,6 +278,19 @@ class Watching(unittest.TestCase):
                     guard.bring_home()
                     self.assertFalse(any(vedette.owns(tensor) for tensor in (*model.parameters(), *moments)))
 
+    def test_moves_the_tangent_of_a_dual_number_and_brings_it_home(self):
+        said = []
+        number, slope = torch.rand(256, 256), torch.rand(256, 256)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(number.clone(), slope.clone())
+            with small_guard(on_message=said.append) as guard:
+                guard.watch(dual, "dual")
+                tangent = torch.autograd.forward_ad.unpack_dual(dual).tangent
+                self.assertTrue(vedette._core.owns(dual) and vedette._core.owns(tangent))
+                guard.bring_home()
+                self.assertFalse(vedette._core.owns(dual) or vedette._core.owns(tangent), said)
+            self.assertTrue(torch.equal(tangent, slope))
+
     def test_moves_what_is_inside_of_wrappers_containers_and_sparse_tensors(self):
         n = 1 << 14
         layer = torch.nn.Linear(256, 1, bias=False)
@@ -434,6 +449,37 @@ class Mistakes(unittest.TestCase):
             self.assertEqual(large.sum().item(), 2 << 20)
             with self.assertRaisesRegex(TypeError, "resident: a Linear is no tensor"):
                 guard.resident(torch.nn.Linear(2, 2))
+
+    def test_a_step_whose_operators_another_thread_calls_says_so_once(self):
+        said = []
+
+        def train(guard, call):
+            torch.manual_seed(1)
+            model = torch.nn.Sequential(*[layer for _ in range(6) for layer in (torch.nn.Linear(256, 256), torch.nn.ReLU())])
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+            if guard:
+                guard.watch(model)
+                guard.watch(optimizer)
+
+            def body():
+                x = torch.randn(512, 256)
+                (model(x) - x).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+            for _ in range(6):
+                with guard.step() if guard else contextlib.nullcontext():
+                    call(body)
+            return [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
+
+        plain = train(None, lambda body: body())
+        with concurrent.futures.ThreadPoolExecutor(1) as pool, small_guard("4MiB", on_message=said.append) as guard:
+            self.assertEqual(train(guard, lambda body: pool.submit(body).result()), plain)
+        self.assertEqual(len([s for s in said if "begin the step on the thread that trains" in s]), 1, said)
+        said.clear()
+        with small_guard("4MiB", on_message=said.append) as guard:
+            self.assertEqual(train(guard, lambda body: body()), plain)
+        self.assertFalse([s for s in said if "on the thread that trains" in s], said)
 
     def test_counters_stay_readable_and_the_most_is_at_least_what_was_seen(self):
         with small_guard("64MiB") as guard:

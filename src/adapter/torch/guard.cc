@@ -131,6 +131,12 @@ struct Guard::State {
   adapter::GpuStorages* gpu = nullptr;
   std::function<void(std::string_view)> say;
   std::atomic<bool> step_runs = false;  // seq_cst: another thread's step is refused
+  struct {                              // of the step that runs
+    bool hears_ops = false;
+    std::uint64_t ops = 0, faults = 0;  // before it
+  } began;
+  bool told_of_other_threads = false;
+  void tell_of_others();
 };
 
 namespace {
@@ -250,6 +256,18 @@ Session& ready_for_step(Session& session) {
 
 }  // namespace
 
+// A step whose operators another thread calls has none that is announced: all that moves moves by page faults.
+void Guard::State::tell_of_others() {
+  constexpr std::uint64_t many = 64;  // more than a thread takes that prepares a batch
+  if (!began.hears_ops || told_of_other_threads) return;
+  const Counters now = session->counters();
+  if (now.ops > began.ops || now.faults < began.faults + many) return;
+  told_of_other_threads = true;
+  say("no operator ran on the thread that began the step, and other threads brought what they touched by " +
+      std::to_string(now.faults - began.faults) +
+      " page faults: nothing of such a step is planned; begin the step on the thread that trains");
+}
+
 Guard::Step::Turn::Turn(State& of) : state(of) {
   if (state.step_runs.exchange(true))
     throw Failure({.cause = Cause::unsupported,
@@ -263,6 +281,10 @@ Guard::Step::Step(Guard& guard) : state_(*guard.state_), turn_(state_), scope_(r
   if (state_.gpu == nullptr)
     adapter::listen_to_operators(state_.session->wants_ops() ? adapter::Listening::to_operands
                                                              : adapter::Listening::off);
+  if (state_.gpu == nullptr) {
+    const Counters now = state_.session->counters();
+    state_.began = {.hears_ops = state_.session->wants_ops(), .ops = now.ops, .faults = now.faults};
+  }
   state_.announcer->in_step = true;
   adapter::announce_this_thread(*state_.announcer);
   adapter::set_between_steps(false);
@@ -270,6 +292,7 @@ Guard::Step::Step(Guard& guard) : state_(*guard.state_), turn_(state_), scope_(r
 Guard::Step::~Step() {
   if (state_.session->phase() != "planned") state_.watched->name_gradients();  // this step may become a profile
   if (state_.gpu != nullptr) adapter::forget_asked_addresses(false);
+  state_.tell_of_others();
   state_.announcer->in_step = false;
   adapter::set_between_steps(true);
 }
