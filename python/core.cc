@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapter/torch/exported.h"
 #include "adapter/torch/gpu_addresses.h"
 #include "adapter/torch/gradient_hooks.h"
 #include "adapter/torch/operators.h"
@@ -309,17 +310,11 @@ void bind_storages(py::module_& module) {
   module.def("address_of_storage",
              [](const py::object& storage) { return address_of(torch::createStorage(storage.ptr())); });
   module.def("address_of_tensor", &address_of_tensor);
-  module.def("keep_storage_in_place", [](const py::object& object) {
+  module.def("mark_storage_exported", [](const py::object& object) {
     const at::Storage storage = torch::createStorage(object.ptr());
     const py::gil_scoped_release no_gil;
-    adapter::keep_in_place(*storage.unsafeGetStorageImpl());
+    adapter::mark_exported(*storage.unsafeGetStorageImpl());
   });
-  module.def(
-      "keep_in_place",
-      [](const at::Tensor& tensor) {
-        if (tensor.has_storage()) adapter::keep_in_place(*tensor.storage().unsafeGetStorageImpl());
-      },
-      NoGil());
 }
 
 void bind_kernels(py::module_& module) {

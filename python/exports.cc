@@ -18,6 +18,7 @@
 
 #include "adapter/torch/exported.h"
 #include "adapter/torch/left_out.h"
+#include "adapter/torch/taken_apart.h"
 #include "vedette/torch.h"
 
 namespace py = pybind11;
@@ -37,12 +38,15 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {  // of a wrapper,
              : nullptr;
 }
 
-// The tensors to which autograd holds a reference because of this one: the base of a view, a gradient.
+// The tensors to which autograd holds a reference because of this one: the base of a view, a gradient, the tangent of a
+// dual number.
 std::vector<at::Tensor> held_by_autograd(const at::Tensor& tensor) {
   std::vector<at::Tensor> held;
   if (!tensor.defined()) return held;
   if (tensor.is_view()) held.push_back(at::Tensor(tensor._base()));
   if (tensor.is_leaf() && tensor.requires_grad() && tensor.grad().defined()) held.push_back(tensor.grad());
+  if (tensor.unsafeGetTensorImpl()->autograd_meta() != nullptr && !adapter::in_transform())
+    if (const at::Tensor& tangent = tensor._fw_grad(/*level=*/0); tangent.defined()) held.push_back(tangent);
   return held;
 }
 
@@ -63,7 +67,8 @@ void bind_exports(py::module_& module) {
         return made;
       }))
       .def("end", [](Export& one) { one.held.reset(); });
-  module.def("mark_exported", &mark_exported);
+  module.def("mark_exported", static_cast<void (*)(const at::Tensor&)>(&mark_exported),
+             py::call_guard<py::gil_scoped_release>());
   module.def("is_exported", [](const at::Tensor& tensor) {
     const c10::StorageImpl* const storage = storage_of(tensor);
     return storage != nullptr && adapter::is_exported(*storage);

@@ -311,6 +311,59 @@ def addresses():
         assert same(training.numbers(), plain.numbers())
 
 
+def exports():
+    """What another library has stays where it is: while the guard moves others, when it ends, and under the next one."""
+    import torch
+    import vedette
+
+    def address(tensor):
+        return torch._C.TensorBase.data_ptr(tensor)
+
+    said = []
+    budget = peak_of_training() // 3
+    with vedette.Guard(budget, fast="gpu:0", slow="host", on_message=said.append) as guard:
+        training = Training(guard)
+        for i in range(5):
+            training.step(i)
+        shared = [tensor.detach() for tensor in training.tensors().values() if away([tensor])][:3]
+        interface = shared[0].__cuda_array_interface__["data"][0]
+        other = torch.from_dlpack(shared[1])
+        part = shared[2].untyped_storage()[16:32]
+        were = [address(tensor) for tensor in shared]
+        assert 0 not in were and were[:2] == [interface, other.data_ptr()] and part.data_ptr() == were[2] + 16
+        training.step(5)
+        guard.bring_home()
+        assert [address(tensor) for tensor in shared] == were
+    assert [address(tensor) for tensor in shared] == were, "the guard's end moved what another library has"
+    assert sum("another library has" in sentence for sentence in said) == 1, said
+    training.guard = None
+    training.step(6)
+    with vedette.Guard(budget, fast="gpu:0", slow="host", on_message=said.append) as guard:
+        training.guard = guard
+        guard.watch(training.model)
+        guard.watch(training.optimizer)
+        for i in range(7, 10):
+            training.step(i)
+        # These were exported before they were watched.
+        given = [torch.full((1 << 16,), 5.0 + i) for i in range(2)]
+    given = [tensor.to("cuda") for tensor in given]
+    interface = given[0].__cuda_array_interface__["data"][0]
+    with contextlib.suppress(Exception):  # the simulated device knows no other process
+        given[1].untyped_storage()._share_cuda_()
+    before = [address(tensor) for tensor in given]
+    with vedette.Guard(budget, fast="gpu:0", slow="host", on_message=said.append) as guard:
+        for tensor in given:
+            guard.watch(tensor)
+        assert [address(tensor) for tensor in given] == before and before[0] == interface
+    assert any("watch() before a library gets it" in sentence for sentence in said), said
+    plain = Training()
+    for i in range(10):
+        plain.step(i)
+    assert [address(tensor) for tensor in shared] == were
+    assert torch.equal(other, shared[1]) and part.cpu().tolist() == shared[2].untyped_storage().cpu().tolist()[16:32]
+    assert same(training.numbers(), plain.numbers())
+
+
 def save_pretrained():
     """save_pretrained and safetensors' save_model, with tied weights and without."""
     try:
@@ -438,11 +491,15 @@ class OnASimulatedGpu(unittest.TestCase):
 
     def test_the_device_alone_has_the_processors_bits(self):
         self.run_there(device)
+
     def test_saves_every_number_of_what_is_away(self):
         self.run_there(storages_in_python)
 
     def test_tells_storages_apart_by_their_addresses(self):
         self.run_there(addresses)
+
+    def test_leaves_what_other_libraries_have_where_it_is(self):
+        self.run_there(exports)
 
     def test_trains_what_stands_inside_of_other_tensors(self):
         self.run_there(wrapped)

@@ -1,8 +1,8 @@
-"""Tensors whose memory other libraries have, too. What is exported by numpy() and by DLPack from `import vedette` on is marked at that
-call. Of what was exported before, and by extensions, references tell: Python knows all of its tensors, and one that C++ holds beside
-autograd, or a storage that none of them has, is somebody else's.
+"""Tensors whose memory other libraries have, too. What is exported by numpy(), by DLPack, by __cuda_array_interface__, and from GPU
+memory to other processes is marked at that call, from `import vedette` on. Of what was exported before, and by extensions, references
+tell: Python knows all of its tensors, and one that C++ holds beside autograd, or a storage that none of them has, is somebody else's.
 
-Invariant: numpy() and to_dlpack() do what they did, and return the same objects.
+Invariant: these functions do what they did, and return the same objects.
 """
 
 import collections
@@ -61,7 +61,7 @@ def held_elsewhere(storages, references=0):
             holds(_core.storage_of(found), found)
             if found.layout != torch.strided:
                 insides.update([_core.storage_of(part) for part in _parts_of_sparse(found)])
-            for other in _core.held_by_autograd(found):  # the base of a view, a gradient
+            for other in _core.held_by_autograd(found):  # the base of a view, a gradient, a tangent
                 holds(_core.storage_of(other), other, by_autograd=1)
             if found._is_view() and hasattr(type(found), "__tensor_flatten__"):  # how to make the view again has its parts (jagged)
                 for part in (getattr(found, name) for name in found.__tensor_flatten__()[0]):
@@ -99,7 +99,24 @@ def _mark_exports():
 
         return marked_to_dlpack
 
+    interface = torch.Tensor.__cuda_array_interface__.fget
+
+    @functools.wraps(interface)
+    def marked_interface(self):
+        if self.is_cuda and not self.requires_grad and not torch.overrides.has_torch_function_unary(self):  # libtorch refuses others
+            _core.mark_exported(self)
+        return interface(self)
+
+    share = torch.UntypedStorage._share_cuda_
+
+    @functools.wraps(share)
+    def marked_share(storage, *arguments, **named):
+        _core.mark_storage_exported(storage)
+        return share(storage, *arguments, **named)
+
     torch.Tensor.numpy = marked_numpy
+    torch.Tensor.__cuda_array_interface__ = property(marked_interface)
+    torch.UntypedStorage._share_cuda_ = marked_share
     torch._C._to_dlpack_versioned = marked(torch._C._to_dlpack_versioned)
     torch._C._to_dlpack = torch.utils.dlpack.to_dlpack = torch.to_dlpack = marked(torch._C._to_dlpack)
 

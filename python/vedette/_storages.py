@@ -29,7 +29,7 @@ def _item(get):
     @functools.wraps(get)
     def call(storage, index):
         if isinstance(index, slice):  # a storage at the same address, which hears of no moves
-            _core.keep_storage_in_place(storage)
+            _core.mark_storage_exported(storage)
         with _core.Storages((storage,)):
             return get(storage, index)
 
@@ -50,18 +50,6 @@ def _address_of_tensor(data_ptr):
     def call(tensor):
         own = None if has_torch_function_unary(tensor) else _core.address_of_tensor(tensor)
         return data_ptr(tensor) if own is None else own
-
-    return call
-
-
-def _exported(function):
-    """`function` gives the tensor's address to another library."""
-
-    @functools.wraps(function)
-    def call(tensor, *arguments, **named):
-        if not has_torch_function_unary(tensor) and not tensor.requires_grad:  # libtorch refuses the others
-            _core.keep_in_place(tensor)
-        return function(tensor, *arguments, **named)
 
     return call
 
@@ -87,6 +75,3 @@ def serve():
     storage.data_ptr = _address_of_storage(storage.data_ptr)
     storage._share_cuda_ = _not_shared(storage._share_cuda_)
     tensor.data_ptr = _address_of_tensor(tensor.data_ptr)
-    tensor.__dlpack__ = _exported(tensor.__dlpack__)
-    tensor.__cuda_array_interface__ = property(_exported(tensor.__cuda_array_interface__.fget))
-    torch.to_dlpack = torch.utils.dlpack.to_dlpack = _exported(torch.utils.dlpack.to_dlpack)
