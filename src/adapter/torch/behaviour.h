@@ -1,4 +1,4 @@
-// What a guard stands on in libtorch, asked by behaviour when one opens. A libtorch that was never tried is no refusal;
+// A guard that opens asks libtorch for what it stands on, by behaviour. A libtorch that was never tried is no refusal;
 // one that behaves otherwise is, by the name of what is not as it was.
 //
 // Structures of libtorch's are read by functions of its headers, which are compiled into us. These are all of them,
@@ -23,7 +23,7 @@
 
 namespace vedette::adapter {
 
-// What is asked. Tests put functions that do otherwise in the places of libtorch's own, and offsets.
+// Tests put functions that do otherwise in the places of libtorch's own, and offsets.
 struct Libtorch {
   at::Tensor (*make)(std::int64_t floats);
   void (*exchange)(c10::StorageImpl& storage, c10::DataPtr memory);
@@ -34,7 +34,7 @@ struct Libtorch {
 };
 Libtorch libtorch_as_it_is();
 
-// What is not as it was, for "libtorch 2.16.0 ... : "; nullopt: all is. Takes some microseconds.
+// A sentence's part, "libtorch 2.16.0 ... : " before it; nullopt: all is as it was. Takes some microseconds.
 std::optional<std::string> what_differs(const Libtorch& libtorch = libtorch_as_it_is());
 
 // The sentence of a guard that opens with a libtorch that was never tried; empty: it was.

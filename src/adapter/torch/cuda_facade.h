@@ -37,8 +37,8 @@ class CudaHooks {
 };
 
 // The functions of the library for its caller. Workspaces are memory that libtorch gives to cuBLAS. It takes one from
-// its allocator for each thread and stream when a product first needs one, and keeps it; since 2.15 it takes one for
-// each product and frees it, and the library gives it one that it keeps for the stream.
+// its allocator for each thread and stream when a product first needs one, and keeps it. Since 2.15 it takes one for
+// each product and frees it. Then the library gives it one that it keeps for the stream.
 struct CudaPart {
   c10::Allocator* native = nullptr;               // libtorch's own, for ever
   std::uint64_t (*memory_of_device)() = nullptr;  // all bytes of the current one; 0: unknown

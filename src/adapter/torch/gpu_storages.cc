@@ -401,8 +401,7 @@ void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::
   for (auto& storage : living) {
     const auto home = [&] {
       try {
-        move_home(ending, *storage, native(storage->nbytes()));
-        return true;
+        return move_home(ending, *storage, native(storage->nbytes())), true;
       } catch (const c10::Error&) {
         return false;
       }

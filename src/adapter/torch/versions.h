@@ -1,4 +1,4 @@
-// What differs between the minor versions of libtorch that vedette is written for, 2.11 to 2.15. Every #if on a version
+// libtorch differs here between the minor versions that vedette is written for, 2.11 to 2.15. Every #if on a version
 // stands here, or, of CUDA's part, in versions_cuda.h, with a line of why. Thread rule: none of its own.
 #pragma once
 #include <ATen/core/Tensor.h>

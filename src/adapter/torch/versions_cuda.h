@@ -1,4 +1,4 @@
-// What differs in CUDA's part between the minor versions of libtorch: see versions.h. The functions of cuBLAS's
+// libtorch's CUDA part differs here between minor versions: see versions.h. The functions of cuBLAS's
 // workspaces are declared here as ATen/cuda/CUDAContextLight.h has them. That header includes cuBLAS's, which the
 // wheels beside libtorch leave out. A declaration that is not libtorch's links all the same, so that each is compared
 // with the header of each version.
