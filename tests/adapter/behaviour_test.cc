@@ -109,10 +109,10 @@ TEST(Behaviour, NamesEachStructureThatLiesEightBytesFurther) {
 }
 
 TEST(Behaviour, ThatDiffersIsAGuardsRefusal) {
-  { const Guard before({.fast_memory = Bytes{4 << 20}, .slow = "host"}); }
+  { const Guard before({.fast_memory = Bytes{16 << 20}, .slow = "host"}); }
   c10::SetAllocator(c10::kCPU, c10::GetDefaultCPUAllocator(), 255);  // the program takes ours away
   try {
-    const Guard guard({.fast_memory = Bytes{4 << 20}, .slow = "host"});
+    const Guard guard({.fast_memory = Bytes{16 << 20}, .slow = "host"});
     FAIL() << "a guard opened that no allocation comes to";
   } catch (const Failure& failure) {
     EXPECT_EQ(failure.error.cause, Cause::unsupported);
