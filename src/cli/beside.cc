@@ -116,7 +116,7 @@ Result<std::uint32_t> measure_interference(Store& store) {
                    .message = std::string("transfers beside a computation: ") + std::strerror(error),
                    .errno_value = error};
     }
-    loss = std::clamp(1 - beside / alone, 0.0, 1.0);
+    loss = alone > 0 ? std::clamp(1 - beside / alone, 0.0, 1.0) : 0.0;  // no processor was left: nothing is known
   }
   std::sort(losses.begin(), losses.end());
   return static_cast<std::uint32_t>(losses[1] * 100 + 0.5);
