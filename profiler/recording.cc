@@ -118,9 +118,7 @@ std::optional<Error> unlike_the_schema(Database& database, const std::string& pa
 
 // A file that SQLite made and cannot read is one that was cut: a copy that ended early, for instance.
 Error why_no_recording(const std::string& path, const Database& database) {
-  std::string head(sqlite_files_begin.size(), '\0');
-  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
-  if (database.failure() && head == sqlite_files_begin)
+  if (database.failure() && begins_as_recording(path))
     return {Cause::malformed_input,
             path + " is cut short or damaged; copy it anew, with the -wal file beside it if there is one"};
   std::error_code unknown;
@@ -129,6 +127,12 @@ Error why_no_recording(const std::string& path, const Database& database) {
 }
 
 }  // namespace
+
+bool begins_as_recording(const std::string& path) {
+  std::string head(sqlite_files_begin.size(), '\0');
+  std::ifstream(path, std::ios::binary).read(head.data(), static_cast<std::streamsize>(head.size()));
+  return head == sqlite_files_begin;
+}
 
 Result<Database> open_recording(const std::string& path) {
   std::error_code unknown;

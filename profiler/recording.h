@@ -87,6 +87,9 @@ struct ProfileInfo {
   bool tracked = false;  // page accesses were seen; else operands count as touched from end to end
 };
 
+// The file begins as recordings do: SQLite made it. No more of it is read.
+bool begins_as_recording(const std::string& path);
+
 // The database of a recording, its tables not yet looked at. Errors: system where there is no such file,
 // malformed_input where it is something else or cut short, unsupported where its schema is not read. What is asked of
 // the newest schema's tables an older recording answers, too.

@@ -26,6 +26,7 @@
 #include "cli/remap_time.h"
 #include "os/probe.h"
 #include "profiler/exports.h"
+#include "profiler/recording.h"
 #include "profiler/report/report.h"
 #include "profiler/schema.h"
 #include "tier/store.h"
@@ -126,7 +127,7 @@ Machine read_machine(const std::string& what, const std::string& directory) {
 
 Chosen machine_for(const std::string& trace_file, const std::string& what, const std::string& directory) {
   if (!what.empty()) return {read_machine(what, directory), what};
-  if (read_file(trace_file).starts_with(sqlite_files_begin)) {
+  if (begins_as_recording(trace_file)) {
     const auto run = report::load_run(trace_file);
     if (!run) throw Failure({run.error().cause, trace_file + ": " + run.error().message});
     if (run->machine.tiers.size() > 1) return {report::machine_of_session(*run), "the recording's own"};
