@@ -2,7 +2,6 @@
 // pages for which a GPU takes faults in managed memory. Ops are matched by name and order, and each layer has the same
 // bytes in all profiles.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 
 #include <cstdio>
@@ -13,6 +12,7 @@
 #include "models/model.h"
 #include "profiler/match.h"
 #include "simulated_gpu/torch_device.h"
+#include "support/torch_threads.h"
 #include "vedette/torch.h"
 
 namespace vedette::testing::page_profile_test {
@@ -28,7 +28,7 @@ class PageProfileOfAGpu : public ::testing::Test {
   void SetUp() override {
     if (const std::string missing = load_simulated_libraries(); !missing.empty()) GTEST_SKIP() << missing;
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
-    at::set_num_threads(2);
+    compute_with_given_threads();
   }
 };
 

@@ -2,7 +2,6 @@
 // gradients of gradients, other sequences of ops, exceptions, evaluations, other streams, held tensors.
 // Numbers are those of the run without a guard, and no access is a race.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/native_dropout.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
@@ -19,6 +18,8 @@
 #include <thread>
 
 #include "simulated_gpu/torch_device.h"
+#include "support/torch_threads.h"
+#include "support/whole_run.h"
 #include "vedette/torch.h"
 
 namespace vedette::testing::recompute_surprises_test {
@@ -98,7 +99,7 @@ class GpuRecompute : public ::testing::Test {
     if (const std::string missing = load_simulated_libraries(); !missing.empty()) GTEST_SKIP() << missing;
     control().choose({.memory = std::size_t{256} << 20});
     control().forget_races();
-    at::set_num_threads(2);
+    compute_with_given_threads();
     impl.emplace(at::kCUDA);
   }
   void TearDown() override {
@@ -115,6 +116,7 @@ class GpuRecompute : public ::testing::Test {
     const std::vector<std::string> plain = train(nullptr, body);
     const auto peak = static_cast<std::uint64_t>(allocator->getDeviceStats(0).allocated_bytes[0].peak);
     for (const std::uint64_t percent : {100u, 50u}) {
+      if (!whole_run() && percent == 100) continue;
       SCOPED_TRACE(std::to_string(percent) + " %");
       const Bytes budget{peak * percent / 100};
       Guard guard{{.fast_memory = budget,

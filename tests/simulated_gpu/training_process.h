@@ -56,9 +56,10 @@ class SimulatedTraining : public ::testing::Test {
   Training train(const std::string& words, const std::string& device, const std::string& options = "") {
     const std::string json = folder_ / "run.json", log = folder_ / "log";
     std::filesystem::remove(json);
-    std::string command = "VEDETTE_BUILD=" VEDETTE_BUILD " SIMULATED_GPU='" + options + "' OMP_NUM_THREADS=2 ";
+    std::string command = "VEDETTE_BUILD=" VEDETTE_BUILD " SIMULATED_GPU='" + options + "' ";
     if (device == "cuda") command += VEDETTE_SOURCE "/scripts/with_simulated_gpu ";
-    command += VEDETTE_TRAIN " --device " + device + " " + words + " --state --json " + json + " >" + log + " 2>&1";
+    command += VEDETTE_TRAIN " --threads " + threads() + " --device " + device + " " + words + " --state --json " +
+               json + " >" + log + " 2>&1";
     const int status = std::system(command.c_str());
     return {.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1,
             .result = nlohmann::json::parse(read(json), nullptr, false),
@@ -84,6 +85,11 @@ class SimulatedTraining : public ::testing::Test {
   }
 
  private:
+  // As many as ctest gives the test.
+  static std::string threads() {
+    const char* const given = std::getenv("OMP_NUM_THREADS");
+    return given == nullptr ? "2" : given;
+  }
   std::filesystem::path folder_;
 };
 
