@@ -8,6 +8,7 @@
 #   VedetteTorch_FOUND, VedetteTorch_VERSION
 #   VedetteTorch::torch     headers and libraries; programs that link it find libtorch at run time by rpath, but for a
 #                           target with the property VEDETTE_FINDS_TORCH_LOADED, an extension of Python's
+#   VedetteTorch::torch_cuda  that and libtorch_cuda.so, where there is one, loaded as the program begins
 #
 # libtorch's C++ interface changes from minor version to minor version. The one of a build decides: it is the only one
 # that an installed vedette accepts (VEDETTE_TORCH_BUILT_FOR). A build takes any that has what the adapter asks for:
@@ -127,4 +128,11 @@ if(VedetteTorch_FOUND AND NOT TARGET VedetteTorch::torch)
     INTERFACE_LINK_LIBRARIES "VedetteTorch::torch_cpu_library;VedetteTorch::c10_library"
     INTERFACE_LINK_OPTIONS "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:VEDETTE_FINDS_TORCH_LOADED>>>:\
 LINKER:--unresolved-symbols=ignore-in-shared-libs;LINKER:-rpath,${VEDETTE_TORCH_DIR}/lib>")
+  if(EXISTS ${VEDETTE_TORCH_DIR}/lib/libtorch_cuda.so)
+    # The program names nothing of it.
+    add_library(VedetteTorch::torch_cuda INTERFACE IMPORTED GLOBAL)
+    set_target_properties(VedetteTorch::torch_cuda PROPERTIES
+      INTERFACE_LINK_LIBRARIES "VedetteTorch::torch" INTERFACE_LINK_OPTIONS
+      "LINKER:--push-state,--no-as-needed;${VEDETTE_TORCH_DIR}/lib/libtorch_cuda.so;LINKER:--pop-state")
+  endif()
 endif()

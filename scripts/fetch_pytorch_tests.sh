@@ -4,7 +4,7 @@
 #   scripts/fetch_pytorch_tests.sh [FOLDER]   FOLDER: build/pytorch-source by default
 #
 # They are read from Debian 13's source package (PyTorch 2.6, 27 MB), from the mirror that this machine's apt uses.
-# The wheel of 2.11 that pip has is without tests. What that version tests and 2.11 no longer has does not compile or
+# The wheel of 2.15 that pip has is without tests. What that version tests and 2.15 no longer has does not compile or
 # pass without a guard, either, and is told. Nothing is installed. A folder that is there already is kept.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

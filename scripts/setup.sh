@@ -15,7 +15,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-torch_version=${VEDETTE_TORCH_VERSION:-2.11.0}
+torch_version=${VEDETTE_TORCH_VERSION:-2.15.0}
 venv=${VEDETTE_VENV:-.venv}
 python=${VEDETTE_PYTHON:-/usr/bin/python3}
 # The torchvision that was made for it: the only other package that differs from one libtorch to the next.

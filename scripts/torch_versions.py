@@ -122,7 +122,7 @@ def run(version: str, name: str, log: Path) -> tuple[bool, str]:
     if name == "demo":
         words = subprocess.run([build / "examples/train", "--compare", "--steps", "8", "--json", build / "demo.json"], cwd=ROOT,
                                capture_output=True, text=True)
-        ratio = re.search(r"\b(\d\.\d\d) x", words.stdout)
+        ratio = re.search(r"\b(\d\.\d+) x", words.stdout)
         log.open("a").write(words.stdout + words.stderr)
         return words.returncode == 0, ratio[1] if ratio else "failed"
     if not part.tests:

@@ -3,6 +3,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
@@ -55,6 +56,12 @@ void load(const char* library, const char* remedy) {
                  0});
 }
 
+// libtorch asks once in a process.
+bool asked_anew_there_is_cuda() {
+  const auto hooks = at::CUDAHooksRegistry()->Create("CUDAHooks", at::CUDAHooksArgs{});
+  return hooks != nullptr && hooks->hasCUDA();
+}
+
 }  // namespace
 
 GpuStorages*& GpuStorages::instance() noexcept {
@@ -69,8 +76,11 @@ GpuStorages& GpuStorages::open() {
   load("libtorch_cuda.so", "install a libtorch for CUDA with its libraries");
   if (!at::globalContext().hasCUDA())
     throw Failure({Cause::unavailable,
-                   "there is no GPU here, or libtorch was asked for one before its CUDA part was loaded; use fast = "
-                   "\"dram\", or link the program with libtorch_cuda.so",
+                   asked_anew_there_is_cuda()
+                       ? "libtorch decided that there is no GPU here when it was first asked, by torch::manual_seed or "
+                         "the like, before libtorch_cuda.so was loaded; link the program with vedette::torch_cuda "
+                         "(find_package(vedette COMPONENTS torch_cuda))"
+                       : "there is no GPU here; use fast = \"dram\"",
                    0});
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
   load("libvedette_torch_cuda.so",
