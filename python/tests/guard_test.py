@@ -632,7 +632,11 @@ class TheDoor(unittest.TestCase):
 
             self.assertEqual(import_with("__version__ = '2.10.1+cpu'"),
                              f"ImportError: vedette was built for torch {built_for}, and torch 2.10.1+cpu is installed: "
-                             f"pip install 'torch=={built_for}.*', or build vedette for the other one.")
+                             f"pip install 'torch=={built_for}.*'.")
+            self.assertEqual(import_with("__version__ = '2.99.1+cpu'"),
+                             f"ImportError: vedette was built for torch {built_for}, and torch 2.99.1+cpu is installed: "
+                             f"pip install 'torch=={built_for}.*', or make the package for that one in a checkout of vedette: "
+                             "scripts/wheel.sh --torch 2.99.1.")
             self.assertEqual(import_with("raise ModuleNotFoundError('no', name='torch')"),
                              f"ImportError: vedette needs torch {built_for}, and no torch is installed: "
                              f"pip install 'torch=={built_for}.*'.")

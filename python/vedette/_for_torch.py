@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 _here = pathlib.Path(__file__).parent
+_oldest = [2, 11]  # minor version of torch that vedette can be built for
 
 
 def _file(folder):
@@ -44,8 +45,11 @@ def refusal():
         return f"vedette needs {wanted}, and no torch is installed: {remedy}."
     if _minor(torch.__version__) in built_for:
         return None
-    return (f"vedette was built for {wanted}, and torch {torch.__version__} is installed: {remedy}, "
-            "or build vedette for the other one.")
+    installed = torch.__version__.split("+")[0]
+    other = f", or make the package for that one in a checkout of vedette: scripts/wheel.sh --torch {installed}"
+    if [int(number) for number in _minor(installed).split(".")] < _oldest:
+        other = ""
+    return f"vedette was built for {wanted}, and torch {torch.__version__} is installed: {remedy}{other}."
 
 
 def load(package):

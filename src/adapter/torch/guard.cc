@@ -65,7 +65,8 @@ std::optional<Error> wrong_libtorch() {
   }
   return Error{Cause::unsupported,
                "vedette was built for libtorch " TORCH_VERSION ", but this program runs with libtorch " + found +
-                   ": install torch " + built + "x, or build vedette for the other one.",
+                   ": install torch " + built +
+                   "x, or build vedette with the other one (-DVEDETTE_TORCH_DIR=.../site-packages/torch).",
                0};
 }
 
