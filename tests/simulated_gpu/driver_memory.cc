@@ -294,7 +294,8 @@ SIMULATED_EXPORT int cuMemCreate(Handle* handle, std::size_t bytes, const Alloca
   const LocationType type = properties->location.type;
   const std::string kind = type == LocationType::device ? "device" : type == LocationType::host ? "host" : "host_numa";
   if (const int error = follow_script("cuMemCreate/" + kind); error != 0) return error;
-  if (bytes == 0 || bytes % chunk_bytes != 0 || (type == LocationType::device && properties->location.id != 0))
+  if (bytes == 0 || bytes % chunk_bytes != 0 ||
+      (type == LocationType::device && properties->location.id >= options().devices))
     return error_invalid_value;
   const Memory::Of of = type == LocationType::device ? Memory::Of::device : Memory::Of::host;
   auto frames = memory().take(bytes / chunk_bytes, of);

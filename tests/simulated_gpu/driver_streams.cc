@@ -28,14 +28,14 @@ SIMULATED_EXPORT int cuDriverGetVersion(int* version) {
 }
 
 SIMULATED_EXPORT int cuDeviceGetCount(int* count) {
-  *count = std::min(options().devices, 1);
+  *count = options().devices;
   return enter("cuDeviceGetCount", false);
 }
 
 SIMULATED_EXPORT int cuDeviceGet(DeviceNumber* device, int ordinal) {
   *device = ordinal;
   if (const int error = enter("cuDeviceGet", false); error != 0) return error;
-  return ordinal == 0 ? success : error_invalid_device;
+  return ordinal >= 0 && ordinal < options().devices ? success : error_invalid_device;
 }
 
 SIMULATED_EXPORT int cuDeviceGetName(char* name, int length, DeviceNumber) {

@@ -126,11 +126,13 @@ void list_by_list(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void put_lists() {
+  static const std::set<std::string> others = {"aten::_chunk_cat", "aten::_chunk_cat.out",
+                                               "aten::split_with_sizes_copy.out"};
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
-    if (!op || !name.name.starts_with("aten::_foreach_") || !op->hasKernelForDispatchKey(c10::DispatchKey::CUDA))
-      continue;
+    const bool takes_lists = name.name.starts_with("aten::_foreach_") || others.contains(toString(name));
+    if (!op || !takes_lists || !op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) continue;
     if (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU))
       put(name, c10::DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&list_by_list>());
   }

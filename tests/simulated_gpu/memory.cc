@@ -225,6 +225,14 @@ const char* Memory::fault(std::uintptr_t at, char* text, std::size_t size) const
         running != nullptr ? running : "a kernel", (at - shadow_) / chunk_bytes);
     return text;
   }
+  constexpr std::uintptr_t lowest = 0x10000;  // of mmap
+  if (running != nullptr && at < lowest) {
+    std::snprintf(text, size,
+                  "simulated GPU: CUDA_ERROR_ILLEGAL_ADDRESS: %s touches %#zx, which is no device address; a tensor "
+                  "without memory was given to it\n",
+                  running, static_cast<std::size_t>(at));
+    return text;
+  }
   return nullptr;
 }
 

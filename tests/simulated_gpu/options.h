@@ -2,7 +2,7 @@
 //
 // The environment variable SIMULATED_GPU is a list "key=value key=value"; control.h sets the same from inside a test.
 //   memory_mib=N      device memory (1024)
-//   devices=N         so many GPUs, which share memory and streams (1)
+//   devices=N         so many GPUs, which share memory and streams: a pointer is the current one's (1)
 //   gbs=X             rate of a link, each direction, in 10^9 bytes a second (0: as fast as memcpy)
 //   latency_us=N      added to each copy over a link (0)
 //   one_engine=1      one copy engine serves both directions

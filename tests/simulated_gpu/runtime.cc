@@ -236,6 +236,7 @@ RUNTIME_CALL cudaPointerGetAttributes(cudaPointerAttributes* attributes, const v
                      : memory().holds(at)  ? cudaMemoryTypeDevice
                      : memory().pinned(at) ? cudaMemoryTypeHost
                                            : cudaMemoryTypeUnregistered;
+  attributes->device = current_device;
   return cudaSuccess;
 }
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""stand_ins.py TORCH_LIB OUT COMPILER DRIVER RUNTIME_OBJECT BLAS_OBJECT CUPTI_OBJECT: libraries that those of libtorch
-need, and that do nothing.
+"""stand_ins.py TORCH_LIB OUT COMPILER DRIVER RUNTIME_OBJECT BLAS_OBJECT CUPTI_OBJECT NCCL_OBJECT...: libraries that those
+of libtorch need, and that do nothing.
 
 Each symbol of cuBLAS, cuDNN, NCCL and so on that the installed wheel's libraries name becomes a function that ends the
-process with its name, in a library with the SONAME and the symbol versions that the wheel asks for. The three objects,
-with such functions for all that they lack, become libcudart.so.13, libcublas.so.13 and libcupti.so.13. The names are
-read from the wheel by nm: nothing of another project is kept here.
+process with its name, in a library with the SONAME and the symbol versions that the wheel asks for. The objects, with
+such functions for all that they lack, become libcudart.so.13, libcublas.so.13, libcupti.so.13 and libnccl.so.2. The
+names are read from the wheel by nm: nothing of another project is kept here.
 """
 import pathlib
 import re
@@ -14,7 +14,8 @@ import sys
 
 USERS = ["libtorch_cuda.so", "libtorch_nvshmem.so", "libc10_cuda.so", "libcaffe2_nvrtc.so", "libtorch_cpu.so",
          "libtorch_cuda_linalg.so", "libtorch_python.so"]
-RUNTIME, BLAS, CUPTI, DRIVER = "libcudart.so.13", "libcublas.so.13", "libcupti.so.13", "libcuda.so.1"
+RUNTIME, BLAS, CUPTI, NCCL = "libcudart.so.13", "libcublas.so.13", "libcupti.so.13", "libnccl.so.2"
+DRIVER = "libcuda.so.1"
 # A version's name is the SONAME of its library, with one exception.
 HOMES = {"NVSHMEM": "libnvshmem_host.so.3"}
 # Symbols without versions belong to the library of their prefix; the longest prefix first.
@@ -78,9 +79,9 @@ def version_script(names):
     return "".join(lines)
 
 
-def defined_in(path):
-    lines = subprocess.run(["nm", "--defined-only", path], capture_output=True, text=True, check=True).stdout.splitlines()
-    return {line.split()[-1] for line in lines if line}
+def defined_in(paths):
+    lines = subprocess.run(["nm", "--defined-only", *paths], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {line.split()[-1] for line in lines if " " in line}
 
 
 def build(compiler, out, library, names, *more):
@@ -94,16 +95,16 @@ def build(compiler, out, library, names, *more):
 
 
 def main():
-    torch, out, compiler, driver, runtime, blas, cupti = map(pathlib.Path, sys.argv[1:8])
+    torch, out, compiler, driver, runtime, blas, cupti, *nccl = map(pathlib.Path, sys.argv[1:])
     libraries = wanted_by([torch / user for user in USERS if (torch / user).exists()])
     have = {line.split("@")[0] for line in symbols("--defined-only", driver)}
-    own = {RUNTIME: runtime, BLAS: blas, CUPTI: cupti}
+    own = {RUNTIME: [runtime], BLAS: [blas], CUPTI: [cupti], NCCL: nccl}
     for library, names in sorted(libraries.items()):
         if library == DRIVER:
             build(compiler, out, DRIVER_REST, {name: version for name, version in names.items() if name not in have})
         elif library in own:
             rest = {name: version for name, version in names.items() if name not in defined_in(own[library])}
-            build(compiler, out, library, rest, f"{library} {{ global: *; }};\n", own[library], driver, "-lstdc++", "-ldl")
+            build(compiler, out, library, rest, f"{library} {{ global: *; }};\n", *own[library], driver, "-lstdc++", "-ldl")
         else:
             build(compiler, out, library, names)
     # In the order in which they are loaded; the driver is the first.
