@@ -15,6 +15,7 @@
 #include <sstream>
 #include <thread>
 
+#include "adapter/torch/gpu_storages.h"
 #include "simulated_gpu/torch_device.h"
 #include "vedette/torch.h"
 
@@ -393,13 +394,16 @@ TEST_F(GpuGuard, OutOfMemoryInAStepIsLibtorchsErrorAndTheGuardGoesOn) {
   for (int i = 0; i < 6; ++i) {
     const auto step = guard_->step();
     const at::Tensor sum = kept + i;
-    EXPECT_THROW(static_cast<void>(filled(0, 16 * many)), c10::OutOfMemoryError) << "twice the budget";
-    const at::Tensor most = filled(i, 6 * many);  // everything else leaves for it
+    EXPECT_THROW(static_cast<void>(filled(0, 2048 * many)), c10::OutOfMemoryError) << "twice the device";
+    const at::Tensor beside = filled(i, 16 * many);  // twice the budget
+    const at::Tensor most = filled(i, 6 * many);     // everything else leaves for it
     expect_all(most, static_cast<float>(i));
     expect_all(sum, static_cast<float>(3 + i));
+    expect_all(beside, static_cast<float>(i));
   }
   crowd();
   expect_all(kept, 3);
+  EXPECT_EQ(adapter::GpuStorages::opened()->allocations_beside_the_budget(), 6u);
   EXPECT_LE(guard_->counters().resident_max_bytes, budget.value);
 }
 

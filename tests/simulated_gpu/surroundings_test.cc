@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "adapter/torch/gpu_storages.h"
@@ -104,13 +105,53 @@ TEST_F(Surroundings, TensorsOfAnotherGpuAreLibtorchsOwn) {
   EXPECT_TRUE(all_are(there, 4));
 }
 
-TEST_F(Surroundings, AGuardOfAnotherGpuIsRefusedWithASentence) {
+// The current device stays the first.
+TEST_F(Surroundings, AGuardMayBeOfAnyGpu) {
+  const at::Device second("cuda:1");
+  std::vector<at::Tensor> before;
+  for (int i = 0; i < 3; ++i) before.push_back(filled(i, second));
+  Guard& guard = guard_.emplace(GuardOptions{.fast_memory = budget, .fast = "cuda:1", .slow = "host"});
+  EXPECT_EQ(guard.counters().live_bytes, 0u);
+  for (const at::Tensor& each : before) {
+    const Guard::Named named[] = {{.tensor = each, .name = "before"}};
+    guard.watch(named);
+  }
+  EXPECT_EQ(guard.counters().live_bytes, 3 * before[0].nbytes());
+  const at::Tensor of_the_first = filled(7);
+  EXPECT_EQ(guard.counters().live_bytes, 3 * before[0].nbytes());
+  std::vector<at::Tensor> made;
+  for (int round = 0; round < 8; ++round) {
+    const auto step = guard.step();
+    for (int i = 0; i < 12; ++i) {
+      if (round == 0) made.push_back(filled(i, second));
+      made[static_cast<std::size_t>(i)].add_(1);
+    }
+  }
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(all_are(made[static_cast<std::size_t>(i)], static_cast<float>(i + 8))) << i;
+  EXPECT_GT(guard.counters().bytes_in, 0u);
+  EXPECT_TRUE(all_are(of_the_first, 7));
+  guard_.reset();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(before[static_cast<std::size_t>(i)].device(), second);
+  EXPECT_TRUE(all_are(before[2], 2));
+}
+
+TEST_F(Surroundings, AGpuThatIsNotThereIsRefusedWithASentence) {
   try {
-    const Guard guard{{.fast_memory = budget, .fast = "gpu:1", .slow = "host"}};
+    const Guard guard{{.fast_memory = budget, .fast = "gpu:2", .slow = "host"}};
     ADD_FAILURE() << "it was made";
   } catch (const Failure& refused) {
-    EXPECT_THAT(refused.what(), HasSubstr("CUDA_VISIBLE_DEVICES=1"));
+    EXPECT_STREQ(refused.what(), "there is no gpu:2: this program sees 2 GPUs, of which the first is gpu:0");
   }
+}
+
+TEST_F(Surroundings, TheGpuOfARankIsItsOwn) {
+  ::setenv("LOCAL_RANK", "1", 1);
+  EXPECT_EQ(adapter::GpuStorages::own_number(), 1);
+  ::setenv("LOCAL_RANK", "5", 1);  // each rank sees its own alone, as the first
+  EXPECT_EQ(adapter::GpuStorages::own_number(), 0);
+  ::unsetenv("LOCAL_RANK");
+  guard_.emplace(GuardOptions{.fast_memory = budget, .fast = "cuda", .slow = "host"});
+  EXPECT_EQ(adapter::GpuStorages::device(), at::Device("cuda:0"));
 }
 
 TEST_F(Surroundings, AFractionIsOneOfTheGpusMemory) {
@@ -244,6 +285,7 @@ TEST_F(Surroundings, ALargeResultOfSmallOperandsHasRoomWhereverTheyLie) {
     for (int i = 0; i < (apart ? 0 : 4); ++i) others.push_back(filled(-i));
     try {
       EXPECT_TRUE(at::equal(op(operands).cpu(), op(on_host))) << name;
+      EXPECT_EQ(adapter::GpuStorages::opened()->allocations_beside_the_budget(), 0u) << name;
     } catch (const c10::OutOfMemoryError& error) {
       ADD_FAILURE() << name << ": " << error.what_without_backtrace();
     }
@@ -296,6 +338,7 @@ TEST_F(Surroundings, SeveralResultsThatFitHaveRoomWhereverTheOperandsLie) {
       const auto results = op(operands), wanted = op(on_host);
       for (std::size_t i = 0; i < results.size(); ++i)
         EXPECT_TRUE(at::allclose(results[i].cpu(), wanted[i])) << name << ", result " << i;
+      EXPECT_EQ(adapter::GpuStorages::opened()->allocations_beside_the_budget(), 0u) << name;
     } catch (const c10::OutOfMemoryError& error) {
       ADD_FAILURE() << name << ": " << error.what_without_backtrace();
     }
@@ -413,19 +456,28 @@ TEST_F(Surroundings, ABackwardPassThatAnotherThreadBeganIsNoPartOfTheStep) {
   EXPECT_THAT(ops, ::testing::Each(ops.front())) << "the other thread's operators are not the step's";
 }
 
-void exchange(const at::Tensor&) {}  // as NCCL's: on a stream of its own, after it has returned
+// As gloo's: it goes on after the function has returned, on no stream.
+class Unordered final : public c10d::Work {
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    return c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get());
+  }
+};
+c10::intrusive_ptr<c10d::Work> exchange(const at::Tensor&) { return c10::make_intrusive<Unordered>(); }
 
-TORCH_LIBRARY_FRAGMENT(c10d, library) { library.def("surroundings_test_(Tensor(a!) tensor) -> ()"); }
+TORCH_LIBRARY_FRAGMENT(c10d, library) {
+  library.def("surroundings_test_(Tensor(a!) tensor) -> __torch__.torch.classes.c10d.Work");
+}
 TORCH_LIBRARY_IMPL(c10d, CUDA, library) { library.impl("surroundings_test_", &exchange); }
 
-TEST_F(Surroundings, ACollectiveOnTensorsThatMoveIsRefusedWithASentence) {
+TEST_F(Surroundings, ACollectiveThatNoStreamOrdersIsRefusedWithASentence) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("c10d::surroundings_test_", "").typed<void(const at::Tensor&)>();
+  const auto op = c10::Dispatcher::singleton()
+                      .findSchemaOrThrow("c10d::surroundings_test_", "")
+                      .typed<c10::intrusive_ptr<c10d::Work>(const at::Tensor&)>();
   const at::Tensor before = filled(1);
   open();
   op.call(before);  // libtorch's own memory
-  EXPECT_DEATH(op.call(filled(2)), "make the tensor before the guard");
+  EXPECT_DEATH(op.call(filled(2)), "by a backend whose work no stream orders; use nccl");
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ class Facade final : public CudaDelegate {
   c10::DeleterFnPtr raw_deleter() const override { return hooks_.held(false) ? nullptr : native_->raw_deleter(); }
   // The largest piece that an allocation gets without a move.
   void cacheInfo(Device device, std::size_t* largest) override {
-    const auto held = device == 0 ? hooks_.held(true) : std::nullopt;
+    const auto held = device == hooks_.number() ? hooks_.held(true) : std::nullopt;
     if (!held) return native_->cacheInfo(device, largest);
     std::uint64_t at = held->memory.address, most = 0;
     for (const CudaHooks::Held::Block& block : held->blocks) {
@@ -93,7 +93,7 @@ class Facade final : public CudaDelegate {
   // the peak of the sum.
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(Device device) override {
     auto stats = native_->getDeviceStats(device);
-    const auto held = device == 0 ? hooks_.held(false) : std::nullopt;
+    const auto held = device == hooks_.number() ? hooks_.held(false) : std::nullopt;
     if (!held) return stats;
     const auto add = [](c10::CachingAllocator::StatArray& array, std::uint64_t now, std::uint64_t most) {
       constexpr auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE),

@@ -23,7 +23,8 @@ class CudaHooks {
   virtual c10::DataPtr allocate(std::size_t bytes) = 0;
   // Work queued on `stream` (a CUstream) uses the memory. False: the memory is libtorch's own.
   virtual bool record_stream(const c10::DataPtr& memory, void* stream) = 0;
-  // A guard's part of the first GPU's memory; nothing where no guard lives.
+  virtual int number() const noexcept = 0;  // of the guard's GPU
+  // A guard's part of that GPU's memory; nothing where no guard lives.
   struct Held {
     struct Block {
       std::uint64_t address = 0, bytes = 0;

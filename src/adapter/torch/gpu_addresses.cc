@@ -11,6 +11,7 @@
 
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/operators.h"
+#include "adapter/torch/stream_works.h"
 #include "base/readable.h"
 #include "vedette/result.h"
 
@@ -135,6 +136,7 @@ void let_asked_storages_go() noexcept {
 
 void forget_asked_addresses(bool a_step_runs) noexcept {
   let_asked_storages_go();
+  let_exchanges_go();
   Asked& all = asked();
   const std::lock_guard lock(all.mutex);
   all.bytes = 0;

@@ -24,7 +24,7 @@ using torch::jit::Stack;
 std::size_t bytes_of(const c10::IValue& item) {
   if (!item.isTensor()) return 0;
   const at::Tensor& tensor = item.toTensor();
-  return tensor.defined() && tensor.is_cuda() && tensor.get_device() <= 0 ? tensor.nbytes() : 0;
+  return tensor.defined() && tensor.is_cuda() && tensor.device() == GpuStorages::device() ? tensor.nbytes() : 0;
 }
 
 c10::ArrayRef<const c10::IValue> last_of(const Stack& stack, std::size_t count) {

@@ -1,16 +1,13 @@
 // DataPtrs whose address changes: see gpu_storages.h.
 #include "adapter/torch/gpu_storages.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <utility>
@@ -32,8 +29,6 @@ thread_local std::vector<Noted>* noted_here = nullptr;
 thread_local std::vector<Redirected>* redirected_here = nullptr;
 thread_local std::unordered_map<std::size_t, std::uint32_t> born_here;  // by bytes: since redirect_births()
 
-const c10::Device the_device(c10::DeviceType::CUDA, 0);  // of every guard; other GPUs' memory is libtorch's own
-
 thread_local bool all_to_libtorch = false;
 struct AllToLibtorch {  // allocations of this thread, while it lives
   AllToLibtorch() noexcept { all_to_libtorch = true; }
@@ -48,53 +43,11 @@ thread_local std::vector<Prepared> prepared_here;
 
 void leave_alone(void*) {}  // memory that was redirected belongs to the session
 
-void load(const char* library, const char* remedy) {
-  if (::dlopen(library, RTLD_LAZY | RTLD_GLOBAL) != nullptr) return;
-  throw Failure({Cause::unavailable,
-                 std::string("a guard of GPU memory needs ") + library + ", which cannot be loaded (" + ::dlerror() +
-                     "); " + remedy,
-                 0});
-}
-
-// libtorch asks once in a process.
-bool asked_anew_there_is_cuda() {
-  const auto hooks = at::CUDAHooksRegistry()->Create("CUDAHooks", at::CUDAHooksArgs{});
-  return hooks != nullptr && hooks->hasCUDA();
-}
-
 }  // namespace
 
-GpuStorages*& GpuStorages::instance() noexcept {
-  static GpuStorages* storages = nullptr;
-  return storages;
-}
-
-GpuStorages* GpuStorages::opened() noexcept { return instance(); }
-
-GpuStorages& GpuStorages::open() {
-  if (instance() != nullptr) return *instance();
-  load("libtorch_cuda.so", "install a libtorch for CUDA with its libraries");
-  if (!at::globalContext().hasCUDA())
-    throw Failure({Cause::unavailable,
-                   asked_anew_there_is_cuda()
-                       ? "libtorch decided that there is no GPU here when it was first asked, by torch::manual_seed or "
-                         "the like, before libtorch_cuda.so was loaded; link the program with vedette::torch_cuda "
-                         "(find_package(vedette COMPONENTS torch_cuda))"
-                       : "there is no GPU here; use fast = \"dram\"",
-                   0});
-  at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
-  load("libvedette_torch_cuda.so",
-       "build vedette with a libtorch for CUDA and CUDA's headers, and put the library where the program finds it");
-  void* const self = ::dlopen("libvedette_torch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
-  auto* const install = reinterpret_cast<decltype(&vedette_cuda_install)>(::dlsym(self, "vedette_cuda_install"));
-  auto* const storages = new GpuStorages;
-  storages->cuda_ = install(storages);
-  storages->native_ = storages->cuda_->native;
-  prepare_for_lookups();
-  return *(instance() = storages);
-}
-
-void GpuStorages::activate(Session* session, std::size_t small) noexcept {
+void GpuStorages::activate(Session* session, std::size_t small, std::function<void(std::string_view)> say) {
+  say_ = std::move(say);
+  beside_.store(0);
   constexpr std::uint64_t lists = 32;  // of this size fill the budget
   small_ = small;
   longest_list_ = session == nullptr ? 0 : static_cast<std::size_t>(session->budget().value / lists);
@@ -103,7 +56,7 @@ void GpuStorages::activate(Session* session, std::size_t small) noexcept {
 }
 
 c10::DataPtr GpuStorages::pointer_to(DeviceAddress address, Handle* handle) {
-  return {reinterpret_cast<void*>(address), handle, &free, the_device};
+  return {reinterpret_cast<void*>(address), handle, &free, handle->device};
 }
 
 // Another thread's operator may have the storage moved meanwhile.
@@ -137,11 +90,7 @@ void GpuStorages::keep_in_place(const c10::StorageImpl& storage) {
 
 void* GpuStorages::current_stream() noexcept {
   const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
-  return cuda.getStreamNativeHandle(cuda.getStream(the_device));
-}
-
-bool GpuStorages::on_its_device() noexcept {
-  return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice() == the_device;
+  return cuda.getStreamNativeHandle(cuda.getStream(device()));
 }
 
 // --- births and deaths -----------------------------------------------------------------------------------------------
@@ -153,7 +102,8 @@ bool GpuStorages::takes(std::size_t bytes) const noexcept {
 // Asked for its address without our lock, since the session's come first. It stays: no operator was seen with it yet.
 c10::DataPtr GpuStorages::enter(Session& session, const void* name, std::size_t bytes) {
   const DeviceAddress address = session.gpu()->address(name);
-  auto* const handle = new Handle{.name = name, .bytes = bytes, .memory = session.gpu(), .storage = {}};
+  auto* const handle =
+      new Handle{.name = name, .bytes = bytes, .device = device(), .memory = session.gpu(), .storage = {}};
   const std::lock_guard lock(mutex_);
   handles_[name] = handle;
   return pointer_to(address, handle);
@@ -169,7 +119,7 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
   const auto name =
       session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
   settle();
-  if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
+  if (!name) return allocate_beside(*session, bytes);
   if (noted_here != nullptr) noted_here->push_back({.bytes = bytes, .at = *name});
   unseen_here.push_back(*name);
   return enter(*session, *name, bytes);
@@ -177,10 +127,11 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
 
 bool GpuStorages::adopt(c10::StorageImpl& storage, std::string_view name, TensorKind kind) {
   const std::size_t bytes = storage.nbytes();
-  if (!takes(bytes) || !announces_this_thread() || !on_its_device()) return false;
+  if (!takes(bytes) || !announces_this_thread() || storage.device() != device()) return false;
+  const c10::DeviceGuard on_device(device());
   Session& session = *session_.load();
   if (session.gpu()->is_table(bytes)) {
-    const auto options = at::TensorOptions().dtype(at::kByte).device(the_device);
+    const auto options = at::TensorOptions().dtype(at::kByte).device(device());
     const std::int64_t size[] = {static_cast<std::int64_t>(bytes)};
     c10::DataPtr table = allocate_table(session, bytes);
     at::from_blob(table.get(), size, options).copy_(at::from_blob(storage.data_ptr().get(), size, options));
@@ -203,7 +154,7 @@ c10::DataPtr GpuStorages::allocate_table(Session& session, std::size_t bytes) {
   auto table = session.gpu()->allocate_table(bytes);
   if (!table) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", table.error().message);
   auto* const at = reinterpret_cast<void*>(table->address);
-  return {at, new GpuTable(std::move(*table)), &free_table, the_device};
+  return {at, new GpuTable(std::move(*table)), &free_table, device()};
 }
 
 void GpuStorages::free_table(void* context) { delete static_cast<GpuTable*>(context); }
@@ -257,6 +208,17 @@ void GpuStorages::op_has_ended() {
   });
 }
 
+// Where the device has no room, either, libtorch says so.
+c10::DataPtr GpuStorages::allocate_beside(const Session& session, std::size_t bytes) {
+  c10::DataPtr memory = native(bytes);
+  if (beside_.fetch_add(1) == 0 && say_)
+    say_("an operator asks for " + readable(Bytes{bytes}) + " of GPU memory, for which a budget of " +
+         readable(session.budget()) +
+         " has no room beside what the operator uses: it gets them beside the budget, from libtorch's own allocator, "
+         "as do others after it; a larger budget keeps them in it");
+  return memory;
+}
+
 // Allocations of a running recipe. Nothing settles here: the session may hold the lock under which recipes run.
 c10::DataPtr GpuStorages::allocate_scratch(Session& session, std::size_t bytes) {
   const std::uint32_t nth = born_here[bytes]++;
@@ -264,7 +226,7 @@ c10::DataPtr GpuStorages::allocate_scratch(Session& session, std::size_t bytes) 
     if (birth.bytes != bytes || birth.nth != nth) continue;
     birth.made = true;
     auto* const at = reinterpret_cast<void*>(session.gpu()->address(birth.to));
-    return {at, &birth, &leave_alone, the_device};
+    return {at, &birth, &leave_alone, device()};
   }
   const auto name = session.allocate({.bytes = {bytes}, .scratch = true});
   if (!name) TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory: ", name.error().message);
@@ -318,10 +280,10 @@ std::optional<bool> GpuStorages::same_bytes(DeviceAddress one, DeviceAddress oth
     const AllToLibtorch native;
     const at::DisableRecordFunctionGuard unheard;
     const at::NoGradGuard no_gradients;
-    const c10::DeviceGuard here(the_device);
+    const c10::DeviceGuard on_device(device());
     const bool in_words = one % 8 == 0 && other % 8 == 0 && bytes % 8 == 0;
-    const auto options = at::TensorOptions().dtype(in_words ? at::kLong : at::kByte).device(the_device);
-    at::Tensor same = at::ones({}, at::TensorOptions().dtype(at::kBool).device(the_device));
+    const auto options = at::TensorOptions().dtype(in_words ? at::kLong : at::kByte).device(device());
+    at::Tensor same = at::ones({}, at::TensorOptions().dtype(at::kBool).device(device()));
     for (std::uint64_t begin = 0; begin < bytes; begin += piece) {
       const std::uint64_t part = std::min(piece, bytes - begin);
       const auto words_from = [&](DeviceAddress first) {
@@ -409,6 +371,7 @@ void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::
   }
   Bytes left, exported;
   for (auto& storage : living) {
+    const c10::DeviceGuard on_device(storage->device());
     const auto home = [&] {
       try {
         return move_home(ending, *storage, native(storage->nbytes())), true;
@@ -434,7 +397,7 @@ void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::
 }
 
 void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home) {
-  const auto options = at::TensorOptions().dtype(at::kByte).device(the_device);
+  const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
   const auto bytes = static_cast<std::int64_t>(storage.nbytes());
   {
     const ResidentScope resident = session.resident(GpuStorages::name_of(storage));
@@ -444,17 +407,6 @@ void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home) {
     at::from_blob(home.get(), {bytes}, options).copy_(at::from_blob(storage.data_ptr().get(), {bytes}, options));
   }
   storage.set_data_ptr_noswap(std::move(home));
-}
-
-void refuse_to_communicate(const char* op, c10::ArrayRef<const c10::IValue> arguments) {
-  const auto refuse = [&](const c10::StorageImpl& storage) {
-    if (GpuStorages::name_of(storage) == nullptr) return;
-    die((std::string(op) +
-         " communicates a tensor that a guard of GPU memory moves, on a stream that the guard does not know; make the "
-         "tensor before the guard, or train on several GPUs without one")
-            .c_str());
-  };
-  for (const c10::IValue& argument : arguments) each_storage(argument, c10::kCUDA, refuse);
 }
 
 }  // namespace vedette::adapter

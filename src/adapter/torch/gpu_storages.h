@@ -34,10 +34,17 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
  public:
   // Loads CUDA's part of libtorch and of this adapter. Throws Failure, which names the missing part.
   static GpuStorages& open();
+  // For a guard of the GPU with this number. Throws Failure where the program sees fewer.
+  static GpuStorages& open(int number);
+  // The GPU of this process: the one of LOCAL_RANK, which torchrun sets, else the calling thread's current one.
+  static int own_number();
   static GpuStorages* opened() noexcept;  // nullptr: no guard of GPU memory has lived
 
-  // Allocations of at least `small` bytes go to the session from now on; nullptr: to libtorch's own allocator.
-  void activate(Session* session, std::size_t small) noexcept;
+  // Allocations of at least `small` bytes go to the session from now on; nullptr: to libtorch's own allocator. `say` is
+  // told once of what the budget has no room for.
+  void activate(Session* session, std::size_t small, std::function<void(std::string_view)> say = {});
+  // Allocations for which the budget had no room since then: they are libtorch's own memory, beside the budget.
+  std::uint64_t allocations_beside_the_budget() const noexcept { return beside_.load(); }
   bool active() const noexcept override { return session_.load() != nullptr; }
   Session* session() const noexcept { return session_.load(); }  // of the living guard
 
@@ -57,10 +64,11 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // room, else away. It may move at once. False: it stays libtorch's. Throws Failure.
   bool adopt(c10::StorageImpl& storage, std::string_view name, TensorKind kind);
   bool was_seen(const c10::StorageImpl& storage) const noexcept;  // and may move
+  static c10::Device device() noexcept;                           // the guard's; other GPUs' memory is libtorch's own
   // The calling thread's current device is the guard's.
   static bool on_its_device() noexcept;
-  std::uint64_t memory_of_device() const { return cuda_->memory_of_device(); }  // all of it, in bytes; 0: unknown
-  std::size_t longest_list() const noexcept { return longest_list_; }           // in bytes, of one op (gpu_lists.h)
+  std::uint64_t memory_of_device() const;                              // of the guard's, in bytes; 0: unknown
+  std::size_t longest_list() const noexcept { return longest_list_; }  // in bytes, of one op (gpu_lists.h)
   // Allocations of so many bytes are libtorch's own.
   bool leaves_to_libtorch(std::size_t bytes) const noexcept { return bytes < small_; }
   // As note_births() and redirect_births() of allocator.h, for GPU memory; addresses are names, and a redirected birth
@@ -89,12 +97,14 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   std::optional<bool> same_bytes(DeviceAddress one, DeviceAddress other, std::uint64_t bytes) noexcept override;
   c10::DataPtr allocate(std::size_t bytes) override;
   bool record_stream(const c10::DataPtr& memory, void* stream) override;
+  int number() const noexcept override { return device().index(); }
   std::optional<Held> held(bool with_blocks) override;
 
  private:
   struct Handle {
     const void* name = nullptr;
     std::size_t bytes = 0;
+    c10::Device device;
     GpuMemory* memory = nullptr;  // its session's, whose Session may be gone: it lives as long as the tensor
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;  // as an operator was last seen with it
     const c10::StorageImpl* seen = nullptr;                            // the same, to compare
@@ -105,6 +115,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   bool takes(std::size_t bytes) const noexcept;
   c10::DataPtr enter(Session& session, const void* name, std::size_t bytes);
   c10::DataPtr allocate_scratch(Session& session, std::size_t bytes);
+  c10::DataPtr allocate_beside(const Session& session, std::size_t bytes);
   static void free(void* context);
   static void free_table(void* context);
   c10::DataPtr allocate_table(Session& session, std::size_t bytes);
@@ -115,6 +126,8 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   c10::Allocator* native_ = nullptr;
   std::atomic<Session*> session_{nullptr};
   std::size_t small_ = 0, longest_list_ = 0;
+  std::function<void(std::string_view)> say_;
+  std::atomic<std::uint64_t> beside_{0};
   mutable std::mutex mutex_;  // inside the session's locks
   std::unordered_map<const void*, Handle*> handles_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> kept_;
@@ -123,9 +136,5 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
 // Copies the bytes of a storage that is ours to `home`, to which it points from then on. Throws c10::Error where it
 // cannot be brought into GPU memory.
 void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home);
-
-// Ends the process with a sentence where a collective has a storage that is ours: it writes when its operator has
-// returned, on a stream of its own.
-void refuse_to_communicate(const char* op, c10::ArrayRef<const c10::IValue> arguments);
 
 }  // namespace vedette::adapter

@@ -1,9 +1,11 @@
 // The RAII guard around a training loop: opens the session, directs libtorch's allocations to it, listens to operators.
+#include <c10/core/DeviceGuard.h>
 #include <caffe2/core/common.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <cstdio>
 #include <mutex>
 #include <optional>
@@ -96,16 +98,16 @@ std::atomic<bool> fraction_was_divided{false};  // among the ranks of this machi
 // The last one that became Bytes here: a guard of GPU memory takes it of the GPU's.
 thread_local std::optional<std::pair<Fraction, Bytes>> last_fraction;
 
-void require_the_first_gpu(const std::string& fast) {
-  const std::string_view number = std::string_view(fast).substr(std::min<std::size_t>(fast.find(':'), fast.size()));
-  if (!fast.starts_with("gpu:") || number.size() < 2 || number == ":0" ||
-      number.find_first_not_of("0123456789", 1) != number.npos)
-    return;
-  throw Failure({Cause::unsupported,
-                 "fast = \"" + fast +
-                     "\": a guard's GPU is the first that the program sees; start it with CUDA_VISIBLE_DEVICES=" +
-                     std::string(number.substr(1)) + " and use \"gpu:0\"",
-                 0});
+// "gpu:N" and "cuda:N"; "gpu" and "cuda" are the process's own. nullopt: the session names what is wrong.
+std::optional<int> gpu_number(std::string_view fast) {
+  if (fast == "gpu" || fast == "cuda") return adapter::GpuStorages::own_number();
+  const std::string name = gpu_name(fast);
+  constexpr std::string_view scheme = "gpu:";
+  int number = -1;
+  const char* const end = name.data() + name.size();
+  if (!name.starts_with(scheme)) return std::nullopt;
+  const auto read = std::from_chars(name.data() + scheme.size(), end, number);
+  return read.ptr == end && read.ec == std::errc() && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace
@@ -155,13 +157,13 @@ std::size_t smallest_of(Bytes budget) {
 }  // namespace
 
 Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
-  options.fast = gpu_name(options.fast);
-  const bool on_gpu = options.fast != "dram";
   // First: libtorch remembers whether there is CUDA from when it is first asked.
   const auto given = std::exchange(last_fraction, std::nullopt);
-  if (on_gpu) {
-    require_the_first_gpu(options.fast);
-    options.gpu = state_->gpu = &adapter::GpuStorages::open();
+  const bool on_gpu = options.fast != "dram";
+  if (const auto number = on_gpu ? gpu_number(options.fast) : std::nullopt) {
+    options.fast = "gpu:" + std::to_string(*number);
+    options.gpu = state_->gpu = &adapter::GpuStorages::open(*number);
+    const c10::DeviceGuard on_device(adapter::GpuStorages::device());
     state_->gpu->prepare_workspaces(true);  // outside of the budget, which may be what is free
     if (given && given->second == options.fast_memory) {
       options.fast_memory = of_gpu(given->first, state_->gpu->memory_of_device());
@@ -197,7 +199,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   adapter::listen_to_operators(on_gpu ? adapter::Listening::to_operands_and_results : adapter::Listening::to_operands);
   adapter::announce_this_thread(*state.announcer);
   if (on_gpu) {
-    state.gpu->activate(state.session.get(), smallest_of(state.session->budget()));
+    state.gpu->activate(state.session.get(), smallest_of(state.session->budget()), say);
   } else {
     adapter::activate_allocator(state.session.get());
     adapter::begin_to_hold(*state.session, say);

@@ -30,6 +30,7 @@
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/small_operands.h"
 #include "adapter/torch/storages.h"
+#include "adapter/torch/stream_works.h"
 #include "adapter/torch/taken_apart.h"
 #include "adapter/torch/training_mark.h"
 #include "base/assert.h"
@@ -111,12 +112,21 @@ struct Kept {
   static inline thread_local Spare spare;
 };
 
-struct OpContext final : at::ObserverContext, Kept<OpContext> {
+struct Context : at::ObserverContext {
+  std::optional<StreamWork> stream_work;  // of a function of c10d's under a guard of GPU memory
+};
+
+struct OpContext final : Context, Kept<OpContext> {
   OpContext(Announcer& a, const at::RecordFunction& function, const Operator& op, const OpOperands& operands)
       : OpContext(a, function.name(), operands, arguments_of(function)) {
     operands.small.tell();
     if (owner.session.wants_recipe()) recipe = owner.recipes.make(function, op, owner.session, owner.gpu);
-    if (op.communicates && owner.gpu == nullptr) works.emplace(arguments_of(function));
+    if (!op.communicates) return;
+    if (owner.gpu == nullptr) {
+      works.emplace(arguments_of(function));
+    } else if (is_of_c10d(function.name())) {
+      stream_work.emplace(function.name(), arguments_of(function));
+    }
   }
   OpContext(Announcer& a, const char* name, const OpOperands& operands, c10::ArrayRef<const c10::IValue> inputs)
       : owner(a),
@@ -159,7 +169,7 @@ struct OpContext final : at::ObserverContext, Kept<OpContext> {
 };
 
 // An operator that is no op: its operands stay until its work is queued, or done.
-struct HoldingContext final : at::ObserverContext {
+struct HoldingContext final : Context {
   explicit HoldingContext(GpuStorages* storages) : gpu(storages) { ++holding_here; }
   ~HoldingContext() override {
     --holding_here;
@@ -175,12 +185,12 @@ struct HoldingContext final : at::ObserverContext {
 };
 
 // A function of c10d's that an op calls.
-struct CommunicationContext final : at::ObserverContext {
+struct CommunicationContext final : Context {
   explicit CommunicationContext(const at::RecordFunction& function) : works(arguments_of(function)) {}
   OpOfWorks works;
 };
 
-struct NodeContext final : at::ObserverContext, Kept<NodeContext> {  // one autograd node of a backward pass
+struct NodeContext final : Context, Kept<NodeContext> {  // one autograd node of a backward pass
   NodeContext(LayerTracker& l, std::int64_t sequence) : layers(l) {
     ++nodes_here;
     layers.begin_backward(sequence);
@@ -214,7 +224,6 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   if (is_taken_apart(inputs)) return nullptr;
   if (op.communicates && owner.gpu == nullptr) send_from_ordinary_memory(inputs);
   if (owner.gpu != nullptr && op.takes_lists && goes_in_groups(inputs)) return nullptr;
-  if (owner.gpu != nullptr && op.communicates) refuse_to_communicate(function.name(), inputs);
   if (owner.gpu != nullptr) {
     let_asked_storages_go();
     owner.gpu->prepare_workspaces(nodes_here == 0);
@@ -269,6 +278,10 @@ std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::R
   std::unique_ptr<HoldingContext> context;
   const auto arguments = arguments_of(function);
   if (is_taken_apart(arguments)) return nullptr;
+  if (owner.gpu != nullptr && is_of_c10d(function.name())) {
+    context = std::make_unique<HoldingContext>(owner.gpu);
+    context->stream_work.emplace(function.name(), arguments);
+  }
   const auto hold = [&](c10::StorageImpl& storage) {
     if (in_op && !is_beside_the_op(owner, storage)) return;
     const void* const name = owner.gpu != nullptr ? owner.gpu->seen(storage) : session_memory(storage);
@@ -307,15 +320,13 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   // Backward of a GPU's tensors runs on a thread of its device, and so does another thread's.
   const bool in_pass = nodes_here > 0 || is_node || is_engine;
   if (!trains && !(owner->gpu != nullptr && in_pass && has_training_mark())) {
-    if (is_node || is_engine || owner->gpu == nullptr || holding_here > 0 || owner->session.in_child()) return nullptr;
+    if (is_node || is_engine || owner->gpu == nullptr || owner->session.in_child()) return nullptr;
     return hold_operands(*owner, function, /*in_op=*/false);
   }
   if (owner->session.in_child()) return nullptr;
   if (op_thread.load(std::memory_order_relaxed) == &this_thread) {
-    constexpr char communication[] = "c10d::";
-    const bool communicates = std::strncmp(function.name(), communication, sizeof communication - 1) == 0;
     if (uses_others_here) return hold_operands(*owner, function, /*in_op=*/true);
-    if (!communicates) return nullptr;
+    if (!is_of_c10d(function.name())) return nullptr;
     return std::make_unique<CommunicationContext>(function);
   }
   if (is_node || is_engine)
@@ -339,6 +350,8 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const Looking looking(trains);
   const Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
   if (owner == nullptr || owner->gpu == nullptr) return;
+  if (auto* const ours = static_cast<Context*>(context); ours != nullptr && ours->stream_work)
+    ours->stream_work->queued(function.outputs());
   const bool in_op = op_thread.load(std::memory_order_relaxed) == &this_thread;
   if (!in_op && !announces_this_thread()) return;
   if (in_op && !ends_op) {

@@ -79,7 +79,7 @@ bool plain_tensor(const at::Tensor& tensor) {
 }
 
 at::Tensor over(void* data, c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType type, bool on_gpu) {
-  const c10::Device device = on_gpu ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  const c10::Device device = on_gpu ? GpuStorages::device() : c10::Device(c10::kCPU);
   return at::for_blob(data, sizes)
       .strides(strides)
       .options(at::TensorOptions().dtype(type).device(device))
@@ -99,7 +99,7 @@ at::Tensor copied_on_gpu(void* data, std::size_t bytes) {
 std::optional<TensorArgument> describe(const at::Tensor& tensor, const Where& where, bool written) {
   if (!tensor.defined()) return TensorArgument(Nothing{});
   if (!plain_tensor(tensor) ||
-      !(tensor.is_cpu() || (where.gpu != nullptr && tensor.is_cuda() && tensor.get_device() <= 0)))
+      !(tensor.is_cpu() || (where.gpu != nullptr && tensor.is_cuda() && tensor.device() == GpuStorages::device())))
     return std::nullopt;
   TensorOf made;
   made.sizes = tensor.sizes().vec();
@@ -386,7 +386,7 @@ std::optional<Argument> describe(const c10::IValue& value, const Where& where, b
 
 at::Generator default_generator_now(bool gpu) {
   at::Generator generator =
-      gpu ? at::globalContext().defaultGenerator(c10::Device(c10::kCUDA, 0)) : at::detail::getDefaultCPUGenerator();
+      gpu ? at::globalContext().defaultGenerator(GpuStorages::device()) : at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.clone();
 }

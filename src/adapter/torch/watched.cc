@@ -216,7 +216,7 @@ void Watched::move_in_part(const at::Tensor& tensor, const std::string& name, Te
   if (session_.gpu() == nullptr) leave_mapped_file(tensor);
   c10::StorageImpl* const storage = storage_of(tensor);
   if (storage->device().is_cuda() != (session_.gpu() != nullptr)) return;
-  if (storage->device().index() > 0) return;  // another GPU's
+  if (storage->device().is_cuda() && storage->device() != GpuStorages::device()) return;  // another GPU's
   const void* const known = session_memory(*storage);
   if (known != nullptr && Session::owns(known)) return session_.label(known, name, kind);
   if (is_exported(*storage)) return left_out_.add(LeftOut::Why::exported, name, {storage->nbytes()});
