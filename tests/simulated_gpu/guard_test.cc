@@ -403,7 +403,28 @@ TEST_F(GpuGuard, OutOfMemoryInAStepIsLibtorchsErrorAndTheGuardGoesOn) {
   }
   crowd();
   expect_all(kept, 3);
-  EXPECT_EQ(adapter::GpuStorages::opened()->allocations_beside_the_budget(), 6u);
+  EXPECT_EQ(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 6u);
+  EXPECT_LE(guard_->counters().resident_max_bytes, budget.value);
+}
+
+// And with one result more than there is room for; the guard goes on.
+TEST_F(GpuGuard, AnOperatorWhoseOperandsExceedTheBudgetRunsWithMemoryBesideIt) {
+  std::vector<at::Tensor> kept;
+  for (int i = 0; i < 3; ++i) kept.push_back(filled(i + 1, 4 * many));
+  for (int i = 0; i < 6; ++i) {
+    const auto step = guard_->step();
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& each : kept) parts.push_back(each + i);
+    const at::Tensor whole = at::cat(parts);
+    for (int p = 0; p < 3; ++p)
+      expect_all(whole.slice(0, p * 4 * many, (p + 1) * 4 * many), static_cast<float>(p + 1 + i));
+    for (at::Tensor& each : kept) each.mul_(1);
+  }
+  crowd();
+  for (int i = 0; i < 3; ++i) expect_all(kept[static_cast<std::size_t>(i)], static_cast<float>(i + 1));
+  EXPECT_GT(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 6u);
+  const auto says = [](const std::string& each) { return each.find("beside the budget") != each.npos; };
+  EXPECT_EQ(std::count_if(messages_.begin(), messages_.end(), says), 1);
   EXPECT_LE(guard_->counters().resident_max_bytes, budget.value);
 }
 

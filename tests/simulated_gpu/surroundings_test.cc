@@ -285,7 +285,7 @@ TEST_F(Surroundings, ALargeResultOfSmallOperandsHasRoomWhereverTheyLie) {
     for (int i = 0; i < (apart ? 0 : 4); ++i) others.push_back(filled(-i));
     try {
       EXPECT_TRUE(at::equal(op(operands).cpu(), op(on_host))) << name;
-      EXPECT_EQ(adapter::GpuStorages::opened()->allocations_beside_the_budget(), 0u) << name;
+      EXPECT_EQ(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 0u) << name;
     } catch (const c10::OutOfMemoryError& error) {
       ADD_FAILURE() << name << ": " << error.what_without_backtrace();
     }
@@ -338,7 +338,7 @@ TEST_F(Surroundings, SeveralResultsThatFitHaveRoomWhereverTheOperandsLie) {
       const auto results = op(operands), wanted = op(on_host);
       for (std::size_t i = 0; i < results.size(); ++i)
         EXPECT_TRUE(at::allclose(results[i].cpu(), wanted[i])) << name << ", result " << i;
-      EXPECT_EQ(adapter::GpuStorages::opened()->allocations_beside_the_budget(), 0u) << name;
+      EXPECT_EQ(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 0u) << name;
     } catch (const c10::OutOfMemoryError& error) {
       ADD_FAILURE() << name << ": " << error.what_without_backtrace();
     }

@@ -119,7 +119,11 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
   const auto name =
       session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
   settle();
-  if (!name) return allocate_beside(*session, bytes);
+  if (!name) {  // where the device has no room, either, libtorch says so
+    c10::DataPtr memory = native(bytes);
+    tell_beside(bytes);
+    return memory;
+  }
   if (noted_here != nullptr) noted_here->push_back({.bytes = bytes, .at = *name});
   unseen_here.push_back(*name);
   return enter(*session, *name, bytes);
@@ -208,15 +212,12 @@ void GpuStorages::op_has_ended() {
   });
 }
 
-// Where the device has no room, either, libtorch says so.
-c10::DataPtr GpuStorages::allocate_beside(const Session& session, std::size_t bytes) {
-  c10::DataPtr memory = native(bytes);
-  if (beside_.fetch_add(1) == 0 && say_)
-    say_("an operator asks for " + readable(Bytes{bytes}) + " of GPU memory, for which a budget of " +
-         readable(session.budget()) +
-         " has no room beside what the operator uses: it gets them beside the budget, from libtorch's own allocator, "
-         "as do others after it; a larger budget keeps them in it");
-  return memory;
+void GpuStorages::tell_beside(std::size_t bytes) {
+  if (beside_.fetch_add(1) > 0 || !say_) return;
+  say_("an operator needs " + readable(Bytes{bytes}) + " of GPU memory, for which a budget of " +
+       readable(session_.load()->budget()) +
+       " has no room beside what else it uses: they are libtorch's own memory, beside the budget, and so are others "
+       "after them; a larger budget keeps them in it");
 }
 
 // Allocations of a running recipe. Nothing settles here: the session may hold the lock under which recipes run.

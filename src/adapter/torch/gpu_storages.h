@@ -43,8 +43,9 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // Allocations of at least `small` bytes go to the session from now on; nullptr: to libtorch's own allocator. `say` is
   // told once of what the budget has no room for.
   void activate(Session* session, std::size_t small, std::function<void(std::string_view)> say = {});
-  // Allocations for which the budget had no room since then: they are libtorch's own memory, beside the budget.
-  std::uint64_t allocations_beside_the_budget() const noexcept { return beside_.load(); }
+  // Pieces of memory for which the budget had no room since then: they are libtorch's own, beside the budget.
+  std::uint64_t pieces_beside_the_budget() const noexcept { return beside_.load(); }
+  void tell_beside(std::size_t bytes);  // there is another one
   bool active() const noexcept override { return session_.load() != nullptr; }
   Session* session() const noexcept { return session_.load(); }  // of the living guard
 
@@ -115,7 +116,6 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   bool takes(std::size_t bytes) const noexcept;
   c10::DataPtr enter(Session& session, const void* name, std::size_t bytes);
   c10::DataPtr allocate_scratch(Session& session, std::size_t bytes);
-  c10::DataPtr allocate_beside(const Session& session, std::size_t bytes);
   static void free(void* context);
   static void free_table(void* context);
   c10::DataPtr allocate_table(Session& session, std::size_t bytes);

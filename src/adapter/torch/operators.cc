@@ -22,6 +22,7 @@
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/gloo_works.h"
 #include "adapter/torch/gpu_addresses.h"
+#include "adapter/torch/gpu_beside.h"
 #include "adapter/torch/gpu_lists.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/op_operands.h"
@@ -226,6 +227,7 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   if (owner.gpu != nullptr && op.takes_lists && goes_in_groups(inputs)) return nullptr;
   if (owner.gpu != nullptr) {
     let_asked_storages_go();
+    let_operands_fit(*owner.gpu, inputs);
     owner.gpu->prepare_workspaces(nodes_here == 0);
   }
   OpOperands operands(owner);

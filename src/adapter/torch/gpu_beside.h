@@ -1,0 +1,16 @@
+// Operators that need more GPU memory than a guard's budget has. They run with memory beside it, libtorch's own, where
+// the device has that; else libtorch's error says so. Results are GpuStorages::allocate()'s, operands are here.
+//
+// Thread rule: the thread whose operator begins.
+#pragma once
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+namespace vedette::adapter {
+
+class GpuStorages;
+
+// Where the arguments of an operator exceed the budget the largest of them become libtorch's own memory, for good.
+void let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments);
+
+}  // namespace vedette::adapter
