@@ -6,9 +6,13 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
 #include <memory>
 #include <optional>
 
+#include "base/time_limit.h"
 #include "cli/explain.h"
 #include "cli/lab.h"
 #include "cli/output_file.h"
@@ -24,7 +28,7 @@ namespace {
 
 struct PlanOptions {
   std::string trace, plan, policy = "vedette", machine, directory = ".", explain, output, settled, timeline, rows;
-  std::optional<std::string> fast;
+  std::optional<std::string> fast, time;
   std::uint64_t seed = 1;
   std::uint32_t noise = 0, steps = 3;
   bool list = false;
@@ -59,9 +63,29 @@ Value of_policy(const PlanOptions& options, Result<Value> answer) {
   return *std::move(answer);
 }
 
+// "50ms", "2s": of planning.
+TimeLimit::Clock::duration read_length_of_time(const std::string& words) {
+  constexpr double longest = 86'400;  // seconds
+  constexpr std::array<std::pair<std::string_view, double>, 4> units{
+      {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"min", 60}}};
+  double number = 0;
+  const char* end = words.data() + words.size();
+  const auto read = std::from_chars(words.data(), end, number);
+  const std::string_view unit(read.ptr, static_cast<std::size_t>(end - read.ptr));
+  for (const auto& [name, seconds] : units) {
+    if (read.ec != std::errc{} || name != unit || !(number > 0) || number * seconds > longest) continue;
+    return std::chrono::duration_cast<TimeLimit::Clock::duration>(std::chrono::duration<double>(number * seconds));
+  }
+  throw Failure(
+      {Cause::malformed_input,
+       "--time " + words + " is no length of time for planning; say 50ms or 2s, up to a day (us, ms, s, min)"});
+}
+
 Plan plan_of(const PlanOptions& options, const Subject& subject) {
   if (!options.plan.empty()) return read_plan(options.plan, subject.trace);
   const Progress progress("plan", options.policy + " plans " + subject.trace.name);
+  std::optional<TimeLimit> limit;
+  if (options.time) limit.emplace(TimeLimit::Clock::now() + read_length_of_time(*options.time));
   return of_policy(options, policy_of(options)->prepare(subject.trace, subject.machine));
 }
 
@@ -98,6 +122,9 @@ void print_settled(const Replayed& got) {
 void make_plan(const PlanOptions& options) {
   if (options.list) return list_policies();
   if (options.trace.empty()) throw CLI::RequiredError("trace, or --list,");
+  if (options.time && options.policy != "vedette")
+    throw Failure({Cause::malformed_input, "--time is for the policy vedette, which searches; " + options.policy +
+                                               " has one plan, whatever time it takes: leave --time out"});
   if (!options.output.empty() && options.output == options.settled)
     throw Failure({Cause::malformed_input, "-o and --settled name one file for two plans; name two"});
   auto output = optional_output(options.output, inputs_of(options)),
@@ -254,6 +281,9 @@ void add_plan(CLI::App& app) {
   verb->add_option("-o,--output", options->output, "write the plan of the first step (JSON)");
   verb->add_option("--settled", options->settled,
                    "write the plan that the policy has come to after replayed steps, which `vedette compare` measures");
+  verb->add_option("--time", options->time,
+                   "the best plan after so long, 50ms say; the first takes a few milliseconds for a thousand ops "
+                   "(default: until hardly anything can be won)");
   verb->add_flag("--list", options->list, "list the policies");
   verb->add_flag("--policies", options->list)->group("");  // its earlier word
   verb->callback([options] { make_plan(*options); });

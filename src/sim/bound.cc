@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "model/producers.h"
+#include "sim/bound.h"
 #include "sim/step.h"
 #include "vedette/machine.h"
 
@@ -41,7 +42,7 @@ namespace vedette {
 namespace {
 
 // pairs of begin and end that are looked at; fewer begins are still a bound
-constexpr std::size_t most_work = 6'000'000;
+constexpr std::size_t most_work = 6'000'000, most_coarse_work = 200'000;
 constexpr std::array<double, 6> weights{1.0, 0.97, 0.9, 0.75, 0.5, 0.25};
 constexpr int most_sources = 32;  // dead, one behind the other; the rest is free, which is still a bound
 
@@ -115,9 +116,9 @@ class Bound {
     find_what_goes_out();
   }
 
-  double waiting() {
+  double waiting(std::size_t most) {
     if (ops_ == 0 || cuts_.empty()) return 0;
-    const std::size_t stride = 1 + 2 * ops_ * ops_ / most_work;
+    const std::size_t stride = 1 + 2 * ops_ * ops_ / most;
     for (std::size_t begin = 0; begin < 2 * ops_; ++begin) {
       if (begin > 0) best_[begin] = std::max(best_[begin], best_[begin - 1]);
       if (begin % stride == 0) from(begin);
@@ -339,16 +340,21 @@ class Bound {
   std::vector<double> best_;  // [e]: the most waiting that is proven before op e
 };
 
-}  // namespace
-
-Nanoseconds lower_bound(const Trace& trace, const Machine& machine) {
+Nanoseconds bound(const Trace& trace, const Machine& machine, std::size_t most) {
   Nanoseconds time;
   for (const Op& op : trace.ops) time += op.time;
   if (machine.tiers.size() < 2) return time;
   const Machine as_it_runs = on_its_bus(machine);
-  const double waiting = Bound(trace, as_it_runs).waiting();
+  const double waiting = Bound(trace, as_it_runs).waiting(most);
   // rounding never makes it too much
   return time + Nanoseconds{static_cast<std::int64_t>(std::max(0.0, waiting * (1 - 1e-9)))};
+}
+
+}  // namespace
+
+Nanoseconds lower_bound(const Trace& trace, const Machine& machine) { return bound(trace, machine, most_work); }
+Nanoseconds sim::coarse_bound(const Trace& trace, const Machine& machine) {
+  return bound(trace, machine, most_coarse_work);
 }
 
 }  // namespace vedette

@@ -27,6 +27,15 @@ TEST(AReport, RefusesStepsThatTheRecordingLacksAndSeveralPolicies) {
   EXPECT_EQ(vedette(report + " --step 3 --no-simulation").status, 0);
 }
 
+TEST(ALengthOfTime, IsOfThePolicyThatSearches) {
+  const std::string plan = "plan " + toy("unet") + " --fast-memory 40% --time=";
+  for (const char* time : {"0", "0s", "-5ms", "nan", "5", "5 ms", "2days", "1e9s", "soon"})
+    expect_one_sentence(vedette(plan + "'" + time + "'"), 1,
+                        std::string("vedette: --time ") + time + " is no length of time for planning; say 50ms or 2s");
+  expect_one_sentence(vedette(plan + "50ms --policy g10"), 1, "vedette: --time is for the policy vedette");
+  for (const char* time : {"1us", "50ms", "0.5s", "1min"}) EXPECT_EQ(vedette(plan + time).status, 0) << time;
+}
+
 TEST(APlanFile, IsNoPolicysPlan) {
   const std::string trace = toy("chain4"), plan = told::fresh_path("plan.json");
   ASSERT_EQ(vedette("plan " + trace + " -o " + plan).status, 0);

@@ -2,9 +2,11 @@
 // its trials end. What every planner must keep is tested in policy/properties.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <optional>
 #include <set>
 
+#include "base/time_limit.h"
 #include "policy/canvas/marks.h"
 #include "policy/canvas/room.h"
 #include "policy/vedette/features.h"
@@ -176,6 +178,25 @@ TEST(Vedette, LeavesWhatLingersWhereItCouldNotBeWrittenBeforeItDies) {
   EXPECT_EQ(sent.plan.moves.size(), 2U);
   EXPECT_EQ(sent.bytes, Bytes{});
   EXPECT_EQ(sent.stall, Nanoseconds{3'096});
+}
+
+// Whatever the time: the first plan is a whole one, and with time for all tries it is the plan without a limit.
+TEST(Vedette, HasAPlanWhenItsTimeIsOver) {
+  const Trace trace = testing::generate_trace(7, testing::random_shape(7));
+  const std::uint64_t least = testing::smallest_fast_tier(trace, {4096}).value,
+                      most = testing::ample_fast_tier(trace, {4096}).value;
+  Machine machine = testing::two_tiers({least + (most - least) / 4});
+  for (const bool recomputes : {false, true}) {
+    machine.can_recompute = recomputes;
+    const auto planned_within = [&](std::chrono::hours time) {
+      const TimeLimit limit(TimeLimit::Clock::now() + time);
+      return plan(trace, machine);
+    };
+    const Plan at_once = planned_within(std::chrono::hours(0));
+    EXPECT_FALSE(at_once.moves.empty());
+    EXPECT_FALSE(check(trace, machine, at_once));
+    EXPECT_EQ(planned_within(std::chrono::hours(1)), plan(trace, machine));
+  }
 }
 
 TEST(Vedette, NamesTheLargestOpWhereItDoesNotFit) {

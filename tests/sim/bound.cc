@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sim/bound.h"
 #include "sim/made.h"
 #include "support/generate_trace.h"
 #include "support/traces.h"
@@ -111,6 +112,7 @@ TEST(Bound, IsNeverAboveWhatAPolicyReaches) {
     recomputing.can_recompute = true;
     for (const Machine& machine : {moving, recomputing, on_one_bus(moving), on_one_bus(recomputing)}) {
       const Nanoseconds bound = lower_bound(trace, machine);
+      EXPECT_LE(sim::coarse_bound(trace, machine), bound);
       for (const char* name : {"vedette", "sentinel", "on-demand", "dtr", "capuchin", "superneurons"}) {
         const auto got = replay(trace, machine, *make_policy(name, 1));
         if (!got.ok()) continue;

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "base/readable.h"
+#include "base/time_limit.h"
 #include "policy/canvas/op_times.h"
 #include "policy/makers.h"
 #include "policy/vedette/features.h"
@@ -137,8 +138,8 @@ std::vector<Vedette::Trial> Vedette::recomputing(const Trace& trace, const Machi
                                                  const Setting& setting) const {
   std::vector<Trial> found;
   const bool live = assumed.habits.early_fetches;
-  auto wide =
-      planning::search(trace, assumed, planning::setting_of(assumed, planning::nearest_tier(assumed)), features_, {});
+  auto wide = planning::search(trace, assumed, planning::setting_of(assumed, planning::nearest_tier(assumed)),
+                               features_, {.moves_count = live});
   if (!wide) return found;
   if (live && !wide->recomputed.recomputations.empty()) {
     if (auto fitted = moving(wide->recomputed.trace, assumed, setting))
@@ -183,7 +184,8 @@ Result<Vedette::Trial> Vedette::of_two_tiers(const Trace& trace, const Machine& 
 Result<planning::Found> Vedette::search_more_tiers(const Trace& trace, const Machine& assumed) const {
   const Setting nearest = planning::setting_of(assumed, planning::nearest_tier(assumed));
   auto found = planning::search(trace, assumed, nearest, features_, {});
-  if (!found || found->plan.recomputations.empty() || assumed.habits.early_fetches) return found;
+  if (!found || found->plan.recomputations.empty() || assumed.habits.early_fetches || TimeLimit::is_over())
+    return found;
   Machine moves_alone = assumed;
   moves_alone.can_recompute = false;
   if (lower_bound(trace, moves_alone) >= found->step) return found;

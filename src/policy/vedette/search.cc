@@ -10,6 +10,7 @@
 
 #include "base/given_up.h"
 #include "base/readable.h"
+#include "base/time_limit.h"
 #include "policy/canvas/op_times.h"
 #include "policy/vedette/choice.h"
 #include "policy/vedette/cover.h"
@@ -18,6 +19,7 @@
 #include "policy/vedette/recompute.h"
 #include "policy/vedette/tiers.h"
 #include "policy/vedette/variants.h"
+#include "sim/bound.h"
 
 namespace vedette::planning {
 namespace {
@@ -28,6 +30,10 @@ constexpr std::size_t many_ops = 4'000;
 // changes at random that all were for nothing: large ones, and small ones around finds of large ones
 constexpr std::size_t most_failures = 60, most_fine_failures = 300;
 constexpr std::size_t most_failed_covers = 100, most_failed_beside_knobs = 24;
+// A plan that is no more than a thousandth above the bound is good enough. The bound takes as long as some tries, and
+// is asked for once so many did not reach the ops' own time.
+constexpr std::int64_t good_enough = 1'000;
+constexpr std::size_t tries_before_bound = 40;
 
 struct Best {  // of the tries so far
   bool found = false;
@@ -73,8 +79,10 @@ class Search {
     const std::size_t most = rules_.knobs_only              ? most_work_of_knobs
                              : trace_.ops.size() > many_ops ? most_work / 6
                                                             : most_work;
-    return MayBeGivenUp::is_given_up() || (best_.found && tries_ * trace_.ops.size() > most);
+    if (MayBeGivenUp::is_given_up()) return true;
+    return best_.found && (done_ || tries_ * trace_.ops.size() > most || TimeLimit::is_over());
   }
+  void see_whether_done();
   void search_covers();
   void search_everything();
 
@@ -84,7 +92,9 @@ class Search {
   const Features features_;
   const SearchRules rules_;
   const std::int64_t step_ns_;
-  std::size_t tries_ = 0;
+  std::size_t tries_ = 0, all_tries_ = 0;
+  bool done_ = false;                  // the best one is good enough
+  std::optional<std::int64_t> bound_;  // of a step
   RandomChanges changes_;
   bool with_gaps_ = false;  // whether gaps that are short are looked at
   Variants variants_;
@@ -114,6 +124,7 @@ bool Search::consider(Choice choice) {
   const std::uint64_t of_stays = choice.cover ? fingerprint_of(*choice.cover) : fingerprint_of(choice.knobs);
   if (!tried_.insert(mixed(v.fingerprint, mixed(of_stays, fingerprint_of(choice.far)))).second) return false;
   ++tries_;
+  if (++all_tries_ == tries_before_bound + 1 && best_.found) see_whether_done();
   const Trace& trace = v.parts.trace;
   const Setting& setting = variants_.setting(choice.share);
   auto gaps = lay_out(trace, v.uses, setting, stays_of(choice, trace, v.uses, setting));
@@ -144,9 +155,17 @@ bool Search::consider(Choice choice) {
                 .stays = std::move(stays),
                 .plan_of_parts = {}};
   if (rules_.knobs_only) best_.kept.plan_of_parts = std::move(plan);
+  see_whether_done();
   for (const Recomputation& each : v.recomputed.recomputations)
     best_.kept.recomputing += variants_.recomputer(choice.share).time_of(each.producer);
   return true;
+}
+
+void Search::see_whether_done() {
+  const std::int64_t reached = rules_.moves_count ? best_.cost : best_.kept.step.value;
+  if (!bound_ && all_tries_ > tries_before_bound && !done_) bound_ = sim::coarse_bound(trace_, machine_).value;
+  const std::int64_t least = bound_.value_or(step_ns_);
+  done_ = reached <= least + least / good_enough;
 }
 
 // A byte that is recomputed spares both links one byte: up to that price it can pay.
@@ -300,6 +319,7 @@ void Search::search_finely() {
 
 // The whole search, planning with a share of the memory, as if nothing had been found yet; then the best of both stays.
 void Search::search_from(std::uint32_t share, const TierShares& far) {
+  if (spent()) return;
   const Best before = std::move(best_);
   best_ = {.choice = {.rule = {}, .knobs = {}, .share = share, .far = far}};
   search_prices();
@@ -323,7 +343,7 @@ void Search::search_on() {
 
 // The same with stays that are a cover, from what the best one recomputes and its tiers; then the best of both stays.
 void Search::search_covers() {
-  if (!best_.found || !features_.covering) return;
+  if (!best_.found || !features_.covering || done_) return;
   const Best before = std::move(best_);
   best_ = {.choice = before.choice};
   best_.choice.cover = LinkPrices{};
@@ -355,7 +375,8 @@ void Search::search_everything() {
   }
   const Best first = best_;
   const std::size_t first_tries = tries_;
-  const bool gaps_matter = first.found && machine_.can_recompute && features_.recomputing && features_.searching;
+  const bool gaps_matter =
+      first.found && !done_ && machine_.can_recompute && features_.recomputing && features_.searching;
   if (!gaps_matter || trace_.ops.size() <= many_ops) search_on();
   if (gaps_matter) {
     const Best without_gaps = std::exchange(best_, first);

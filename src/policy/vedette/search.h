@@ -20,6 +20,9 @@ struct SearchRules {
   // that cannot recompute needs no more; a session plans while its program runs.
   bool knobs_only = false;
   LinkCost link_cost;
+  // Moves cost the program some time whether it waits or not: the search ends where the cost is near the bound, not
+  // where the step is.
+  bool moves_count = false;
 };
 
 struct Found {

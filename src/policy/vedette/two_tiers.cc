@@ -53,7 +53,10 @@ std::vector<std::string> reasons_of(const Kept& kept, std::uint64_t percent) {
 
 Result<Kept> search_and_fit(const Trace& trace, const Machine& machine, const Setting& setting,
                             const Features& features) {
-  const SearchRules rules{.knobs_only = true, .link_cost = link_cost_of(machine, setting)};
+  const bool beside_ops = machine.interference_percent.value_or(default_interference_percent) > 0;
+  const SearchRules rules{.knobs_only = true,
+                          .link_cost = link_cost_of(machine, setting),
+                          .moves_count = machine.habits.early_fetches || beside_ops};
   Machine as_issued = with(without_interference(machine), {});
   as_issued.can_recompute = false;
   auto found = search(trace, as_issued, setting, features, rules);
