@@ -22,6 +22,7 @@
 #include <torch/serialize.h>
 #include <torch/utils.h>
 
+#include <atomic>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -416,6 +417,32 @@ TEST(Programs, UseThreadsOfLibtorch) {
       });
     }
     it.keep(run);
+  });
+}
+
+TEST(Programs, CallBackwardOnTwoThreads) {
+  expect_same_bits([](Trial& run) {
+    Trainee it(run);
+    nn::Sequential other(nn::Linear(width, width), nn::ReLU(), nn::Linear(width, width));
+    run.watch(*other, "other");
+    std::atomic<bool> stop = false;
+    std::atomic<int> passes = 0, wrong = 0;
+    at::Tensor gradient;
+    std::thread thread([&, images = torch::ones({samples, width})] {
+      for (constexpr int fewest = 8; !stop || passes < fewest; ++passes) {
+        other->zero_grad();
+        other->forward(images).square().mean().backward();
+        const at::Tensor now = other->parameters()[0].grad().clone();
+        if (gradient.defined() && !at::equal(now, gradient)) ++wrong;
+        gradient = now;
+      }
+    });
+    for (int i = 0; i < 24; ++i) it.train_once(run);
+    stop = true;
+    thread.join();
+    EXPECT_EQ(wrong, 0) << "of " << passes;
+    it.keep(run);
+    run.keep("gradient", gradient);
   });
 }
 

@@ -20,6 +20,7 @@
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/operators.h"
 #include "simulated_gpu/torch_device.h"
+#include "support/whole_run.h"
 #include "vedette/torch.h"
 
 namespace vedette::testing::surroundings_test {
@@ -419,10 +420,7 @@ TEST_F(Surroundings, AModelAndItsOptimizersStateMayBeLargerThanTheBudgetThatWatc
 // --- threads that do not train ---------------------------------------------------------------------------------------
 
 // libtorch runs the backward passes of all threads on one thread of the device.
-TEST_F(Surroundings, ABackwardPassThatAnotherThreadBeganIsNoPartOfTheStep) {
-  Net plain(5);
-  plain.loss().backward();
-  Guard& guard = open({.fast_memory = 4_MiB});
+void train_beside_another_thread(Guard& guard, const Net& plain) {
   Net mine(5), others(5);
   mine.watch(guard);
   std::atomic<int> wrong = 0, passes = 0;
@@ -454,6 +452,14 @@ TEST_F(Surroundings, ABackwardPassThatAnotherThreadBeganIsNoPartOfTheStep) {
   other.join();
   EXPECT_EQ(wrong, 0);
   EXPECT_THAT(ops, ::testing::Each(ops.front())) << "the other thread's operators are not the step's";
+}
+
+TEST_F(Surroundings, ABackwardPassThatAnotherThreadBeganIsNoPartOfTheStep) {
+  Net plain(5);
+  plain.loss().backward();
+  const int rounds = whole_run() ? 100 : 1;
+  for (int round = 0; round < rounds && !HasFailure(); ++round)
+    train_beside_another_thread(open({.fast_memory = 4_MiB}), plain);
 }
 
 // As gloo's: it goes on after the function has returned, on no stream.
