@@ -298,7 +298,8 @@ class Session {
   Counters counters() const noexcept;
   // the first error of a background thread since the last call
   std::optional<Error> take_error();
-  Bytes smallest_budget() const noexcept;   // the largest in-op working set seen, plus memory that stays
+  // the largest in-op working set seen, plus memory that stays and what tensors of closed sessions may keep
+  Bytes smallest_budget() const noexcept;
   Bytes budget() const noexcept;            // of fast memory
   std::string_view phase() const noexcept;  // "warm-up", "profiling", "planned", "foreseen"
   std::string mechanism() const;            // the way in which chunks move here, in words

@@ -21,7 +21,8 @@ Engine::Engine(EngineOptions options)
       slow_{.store = std::move(options.store), .given = options.habits, .habits = {}},
       words_{.on_message = std::move(options.on_message),
              .describe = std::move(options.describe),
-             .on_dropped_wanted = std::move(options.on_dropped_wanted)},
+             .on_dropped_wanted = std::move(options.on_dropped_wanted),
+             .kept_by_closed = options.kept_by_closed},
       books_(options.chunks, options.frames),
       transfers_(options.frames),
       figures_{} {

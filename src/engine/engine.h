@@ -66,6 +66,7 @@ struct EngineOptions {
   std::function<std::string(ChunkIndex chunk)> describe;
   // A thread waits for a dropped chunk. Called with the engine's lock held, maybe more than once.
   std::function<void(ChunkIndex chunk)> on_dropped_wanted;
+  Bytes kept_by_closed;  // fast memory that tensors of closed sessions may keep in any budget, for sentences
 };
 
 class Engine final : public detail::Executor {
@@ -81,6 +82,7 @@ class Engine final : public detail::Executor {
   void fault(const Fault& fault) noexcept;
   // The dead give back their frames' memory from now on. More than `most` stay only where chunks cannot leave.
   std::uint32_t wind_down(std::uint32_t most) noexcept override;
+  std::uint32_t may_keep() const noexcept override;
   void run_once() noexcept;  // EngineOptions::by_hand: starts moves, then takes completions
 
   // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, operands that stay in a
@@ -148,6 +150,7 @@ class Engine final : public detail::Executor {
   Counters counters() const noexcept override;
   std::optional<Error> take_error() noexcept override;
   std::uint32_t largest_op_chunks() const noexcept override;
+  Bytes budget_for(Bytes wanted) const noexcept override;
   std::uint32_t held_chunks() const noexcept override;
   ChunkState state(ChunkIndex chunk) const noexcept;
   bool idle_backed(ChunkIndex chunk) const noexcept;  // dead, but its frame is still there: being born here is free
@@ -211,6 +214,7 @@ class Engine final : public detail::Executor {
     std::function<void(std::string_view)> on_message;
     std::function<std::string(ChunkIndex)> describe;
     std::function<void(ChunkIndex)> on_dropped_wanted;
+    Bytes kept_by_closed = {};
     struct {  // the largest op so far that did not fit
       std::string op;
       std::uint32_t chunks = 0, told = 0, untold_ops = 0;

@@ -157,4 +157,9 @@ std::uint32_t Engine::wind_down(std::uint32_t most) noexcept {
   return books_.frames();
 }
 
+std::uint32_t Engine::may_keep() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return slow_.registered ? ~std::uint32_t{0} : books_.live_chunks();
+}
+
 }  // namespace vedette

@@ -37,8 +37,11 @@ void Engine::tell_paged() {
   if (!words_.on_message) return;
   words_.on_message("op '" + paged.op + "' needs " + readable(size(paged.chunks)) + " at once and the budget is " +
                     readable(size(books_.frames())) + ": it runs paged, slowly; give fast_memory at least " +
-                    readable_exactly(size(std::uint64_t{paged.chunks} + beside)));
+                    readable_exactly(budget_for(size(std::uint64_t{paged.chunks} + beside))));
 }
+
+// Tensors of closed sessions keep at most half of a budget (session/open.cc).
+Bytes Engine::budget_for(Bytes wanted) const noexcept { return wanted + std::min(wanted, words_.kept_by_closed); }
 
 // A step that begins tells it. Where none begins, some ops later: the first ones of a program grow from op to op, and
 // each would name another budget.

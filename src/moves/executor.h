@@ -168,6 +168,8 @@ class Executor {
   // The program has no more steps; tensors live on. From now on no more fast memory stays than they fill, and of that
   // no more than `most` chunks, where the rest can leave. Returns how many chunks may be there at once. Waits.
   virtual std::uint32_t wind_down(std::uint32_t most) noexcept = 0;
+  // As many as would be there after the same steps in a larger budget, at most.
+  virtual std::uint32_t may_keep() const noexcept { return 0; }
 
   // --- ops -----------------------------------------------------------------------------------------------------------
   struct Part {  // an op or a section of it, as it begins
@@ -230,6 +232,8 @@ class Executor {
   virtual std::optional<Error> take_error() noexcept = 0;
   virtual std::uint32_t held_chunks() const noexcept = 0;
   virtual std::uint32_t largest_op_chunks() const noexcept = 0;  // with chunks held
+  // The fast_memory of a session that is to have `wanted` beside what tensors of closed sessions keep.
+  virtual Bytes budget_for(Bytes wanted) const noexcept { return wanted; }
   virtual std::string mechanism() const = 0;
   virtual void set_observer(Observer* observer) noexcept = 0;
 

@@ -72,6 +72,12 @@ Bytes SessionCore::wind_down(Bytes most) noexcept {
   return {executor_->wind_down(static_cast<std::uint32_t>(chunks)) * options_.chunk.value};
 }
 
+Bytes SessionCore::may_keep() const noexcept {
+  const std::lock_guard lock(mutex_);
+  if (executor_ == nullptr || arena_.empty()) return {};
+  return {executor_->may_keep() * options_.chunk.value};
+}
+
 // Last words: the thread that dies may hold the lock, so tensors are named only where no thread does.
 std::string SessionCore::describe(ChunkIndex chunk) const {
   const std::byte* const begin = arena_.base() + chunk.value * options_.chunk.value;
@@ -365,7 +371,7 @@ Counters SessionCore::counters() const noexcept {
 }
 
 Bytes SessionCore::smallest_budget() const noexcept {
-  return {std::uint64_t{executor_->largest_op_chunks()} * options_.chunk.value};
+  return executor_->budget_for({std::uint64_t{executor_->largest_op_chunks()} * options_.chunk.value});
 }
 
 }  // namespace vedette::detail

@@ -58,6 +58,7 @@ class SessionCore {
   // Of a closed session: no more than `most` stays, where tensors can leave. Returns the most that may be there at
   // once. Waits.
   Bytes wind_down(Bytes most) noexcept;
+  Bytes may_keep() const noexcept;  // then, whatever the budget was
   bool is_open() const noexcept { return open_; }
   bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }  // closed, and nothing lives
   void give_back_addresses() noexcept { arena_.give_back_addresses(); }               // when it has ended

@@ -91,13 +91,13 @@ Result<void> fits_memory_cgroup(const SessionOptions& options) {
 }
 
 // Tensors of closed sessions count against the budget. They keep at most half of it, where they can leave: no op of
-// this session says when it needs them, so each comes by a fault.
-void share_with_closed_sessions(SessionOptions& options) {
+// this session says when it needs them, so each comes by a fault. Returns the most that they would keep.
+Bytes share_with_closed_sessions(SessionOptions& options) {
   const Bytes whole = options.fast_memory, half = {whole.value / 2};
-  const Bytes kept = detail::shrink_closed_sessions(half);
-  if (kept.value == 0) return;
+  const auto [kept, at_most] = detail::shrink_closed_sessions(half);
+  if (kept.value == 0) return {};
   options.fast_memory = std::max({whole - std::min(whole, kept), half, Bytes{fewest_frames * options.chunk.value}});
-  if (kept.value * 16 < whole.value || !options.on_message) return;
+  if (kept.value * 16 < whole.value || !options.on_message) return at_most;
   options.on_message(std::string("tensors of earlier sessions keep ")
                          .append(readable(kept))
                          .append(" of fast memory, so this one has ")
@@ -105,6 +105,7 @@ void share_with_closed_sessions(SessionOptions& options) {
                          .append(" of ")
                          .append(readable(whole))
                          .append("; one session around all epochs plans for them as well"));
+  return at_most;
 }
 
 // Chunks of addresses: eight times the machine's memory, so that plans never run out of places, within the cost of
@@ -136,7 +137,7 @@ void tell_of_disk_in_memory(const SessionOptions& options, const std::string& di
 }
 
 // Engine, memory and tracker over the store of a stack.
-Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detail::Stack stack) {
+Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detail::Stack stack, Bytes kept_by_closed) {
   const SessionOptions& o = core.options();
   const auto chunks = static_cast<std::uint32_t>(core.arena().bytes().value / o.chunk.value);
   const auto frames = static_cast<std::uint32_t>(o.fast_memory.value / o.chunk.value);
@@ -148,7 +149,8 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
                     .observer = o.observer,
                     .on_message = [&core](std::string_view sentence) { core.post(sentence); },
                     .describe = [&core](ChunkIndex chunk) { return core.describe(chunk); },
-                    .on_dropped_wanted = [&core](ChunkIndex chunk) { core.dropped_chunk_wanted(chunk); }});
+                    .on_dropped_wanted = [&core](ChunkIndex chunk) { core.dropped_chunk_wanted(chunk); },
+                    .kept_by_closed = kept_by_closed});
   auto memory = open_best_memory({.arena = core.arena().base(),
                                   .chunks = chunks,
                                   .frames = frames,
@@ -188,14 +190,14 @@ Result<std::unique_ptr<detail::SessionCore>> open_core(SessionOptions options) {
   if (options.fast != "dram") return detail::open_gpu_core(std::move(options));
   if (auto valid = validate(options); !valid) return valid.error();
   if (auto fits = fits_memory_cgroup(options); !fits) return fits.error();
-  share_with_closed_sessions(options);
+  const Bytes kept_by_closed = share_with_closed_sessions(options);
   auto stack = detail::open_stack(options);
   if (!stack) return stack.error();
   tell_of_disk_in_memory(options, stack->disk);
   auto arena = Mapping::reserve({std::uint64_t{arena_chunks(options)} * options.chunk.value}, options.chunk);
   if (!arena) return arena.error();
   auto core = std::make_unique<detail::SessionCore>(std::move(options), std::move(*arena));
-  auto memory = open_memory(*core, std::move(*stack));
+  auto memory = open_memory(*core, std::move(*stack), kept_by_closed);
   if (!memory) return memory.error();
   core->start(std::move(*memory));
   return core;

@@ -109,23 +109,29 @@ void close_session(SessionCore* core) noexcept {
   core->close();
 }
 
-Bytes shrink_closed_sessions(Bytes most) noexcept {
+KeptByClosed shrink_closed_sessions(Bytes most) noexcept {
   const std::lock_guard lock(registering);
   const std::size_t count = used.load(std::memory_order_relaxed);
+  Bytes at_most;
   const auto shrunk = [&](auto share_of) {
     std::vector<Bytes> kept(count);
-    for (std::size_t i = 0; i < count; ++i)
-      if (SessionCore* const core = entry(i).core; core != nullptr && !core->is_open() && !core->inherited())
-        kept[i] = core->wind_down(share_of(i));
+    at_most = {};
+    for (std::size_t i = 0; i < count; ++i) {
+      SessionCore* const core = entry(i).core;
+      if (core == nullptr || core->is_open() || core->inherited()) continue;
+      kept[i] = core->wind_down(share_of(i));
+      at_most = at_most + core->may_keep();
+    }
     return kept;
   };
   const auto sum = [](const std::vector<Bytes>& parts) { return std::accumulate(parts.begin(), parts.end(), Bytes{}); };
   const std::vector<Bytes> kept = shrunk([](std::size_t) { return Bytes{~std::uint64_t{0}}; });
   const Bytes all = sum(kept);
-  if (all <= most) return all;
+  if (all <= most) return {all, at_most};
   const double share = static_cast<double>(most.value) / static_cast<double>(all.value);
-  return sum(shrunk(
-      [&](std::size_t i) { return Bytes{static_cast<std::uint64_t>(static_cast<double>(kept[i].value) * share)}; }));
+  const std::vector<Bytes> less = shrunk(
+      [&](std::size_t i) { return Bytes{static_cast<std::uint64_t>(static_cast<double>(kept[i].value) * share)}; });
+  return {sum(less), at_most};
 }
 
 }  // namespace vedette::detail

@@ -18,6 +18,10 @@ Result<SessionCore*> register_session(std::unique_ptr<SessionCore> core);  // fa
 void registry_in_child() noexcept;
 void close_session(SessionCore* core) noexcept;  // its arena goes on paging while tensors live
 // Fast memory that tensors of closed sessions may take from now on: no more than `most`, where they can leave. Waits.
-Bytes shrink_closed_sessions(Bytes most) noexcept;
+struct KeptByClosed {
+  Bytes now;
+  Bytes at_most;  // as they are, had their sessions and the next one a larger budget
+};
+KeptByClosed shrink_closed_sessions(Bytes most) noexcept;
 
 }  // namespace vedette::detail

@@ -178,7 +178,8 @@ Error StepPlan::without_plan(const Error& cause, const Draft& draft) const {
   } else {
     const std::uint64_t wanted = std::max(largest.value + options_.fast_memory.value - capacity.value, seen);
     why += " has no plan, since an op's operands and results need " + readable(largest) +
-           " at once; give fast_memory at least " + readable_exactly({wanted + beside * chunk});
+           " at once; give fast_memory at least " +
+           readable_exactly(draft.executor->budget_for({wanted + beside * chunk}));
   }
   return {.cause = cause.cause, .message = why + "; its steps run without a plan", .errno_value = 0};
 }

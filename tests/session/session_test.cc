@@ -146,6 +146,31 @@ TEST(Session, ABudgetThatAMessageNamesSuffices) {
   }
 }
 
+TEST(Session, ABudgetThatAMessageNamesSufficesBesideWhatTensorsOfClosedSessionsKeep) {
+  for (const std::size_t kept : {3, 40}) {  // of 98 KiB: less than the largest op needs, and more
+    for (const char* const policy : {"on-demand", "vedette"}) {
+      SCOPED_TRACE(policy + std::string(", ") + std::to_string(kept));
+      const auto grow_after_another = [&](Bytes budget) {
+        std::vector<Block> blocks;
+        auto earlier = open_session(budget, "host", "on-demand");
+        for (std::size_t k = 0; k < kept; ++k) {
+          blocks.emplace_back(*earlier, 100'000);
+          blocks.back().fill(k);
+        }
+        earlier.reset();
+        return grow(budget, policy, true);
+      };
+      std::uint64_t named = 0;
+      for (const std::string& message : grow_after_another(640_KiB).messages)
+        named = std::max(named, bytes_named(message));
+      ASSERT_GT(named, 0u);
+      const Told enough = grow_after_another({named});
+      for (const std::string& message : enough.messages) EXPECT_EQ(bytes_named(message), 0u) << message;
+      EXPECT_EQ(enough.phase, "planned");
+    }
+  }
+}
+
 TEST(Session, AStepWhosePolicyHasNoPlanIsNotCalledPlanned) {
   const Told tight = grow(640_KiB, "vedette", false);
   const bool without = std::any_of(tight.messages.begin(), tight.messages.end(), [](const std::string& message) {
