@@ -1,4 +1,4 @@
-"""data_parallel_test.py on four ranks, and where there is no userfaultfd."""
+"""data_parallel_test.py on four ranks, of the CPU and of simulated GPUs, and where there is no userfaultfd."""
 
 import unittest
 
@@ -7,6 +7,10 @@ import unprivileged
 
 
 class FourRanks(data_parallel_test.DataParallel):
+    ranks = 4
+
+
+class FourGpus(data_parallel_test.OnGpus):
     ranks = 4
 
 

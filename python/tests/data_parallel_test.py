@@ -150,7 +150,7 @@ def gpu_rank_main(place, shares, engines):
     made = make("ddp")
     with gpu_guard(int(peak / 2)) as guard:
         told["made before"] = {**train("ddp", guard, made), "peak": peak}
-    told["exchanges"] = {"plain": exchange(), "guarded": exchange(gpu_guard("1536KiB"))}
+    told["exchanges"] = {"plain": exchange(), "guarded": exchange(gpu_guard(f"{1024 + 256 * torch.distributed.get_world_size()}KiB"))}
     told["races"] = ctypes.CDLL(None).simulated_races()
     with open(os.path.join(place, f"rank{torch.distributed.get_rank()}.json"), "w") as file:
         json.dump(told, file)
@@ -214,7 +214,7 @@ class DataParallel(unittest.TestCase):
             environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "HOME": place, **cls.environment}
             done = subprocess.run(command, env=environment, preexec_fn=cls.enter, cwd="/", capture_output=True, text=True, timeout=600)
             if done.returncode != 0:
-                raise AssertionError(done.stderr[-3000:])
+                raise AssertionError(done.stderr[-9000:])
             cls.told = [json.load(open(f"{place}/rank{rank}.json")) for rank in range(cls.ranks)]
 
     def compare(self, engine):

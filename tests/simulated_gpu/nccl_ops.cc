@@ -114,9 +114,14 @@ void run(const std::vector<Op>& ops, unsigned number) {
       return;
     }
   }
+  const auto comes_first = [&](const Exchange& one) {  // of those that use its pipe, and go on
+    return &one == &*std::find_if(exchanges.begin(), exchanges.end(), [&](const Exchange& e) {
+      return e.op.kind == one.op.kind && e.op.peer == one.op.peer && e.gone < e.bytes();
+    });
+  };
   comm.await([&] {  // all of a group go on together
     bool any = false;
-    for (Exchange& one : exchanges) any = one.go_on() || any;
+    for (Exchange& one : exchanges) any = (one.gone < one.bytes() && comes_first(one) && one.go_on()) || any;
     if (any) comm.ring();
     return std::all_of(exchanges.begin(), exchanges.end(), [](const Exchange& e) { return e.gone == e.bytes(); });
   });

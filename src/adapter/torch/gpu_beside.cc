@@ -13,9 +13,9 @@
 
 namespace vedette::adapter {
 
-void let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments) {
+void let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments, std::uint64_t parts) {
   Session& session = *gpu.session();
-  const std::uint64_t budget = session.budget().value;
+  const std::uint64_t budget = session.budget().value / parts;
   const auto each_operand = [&](const auto& each) {
     for (const c10::IValue& argument : arguments)
       each_storage(argument, c10::kCUDA, [&](c10::StorageImpl& storage) {

@@ -6,11 +6,14 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
 
+#include <cstdint>
+
 namespace vedette::adapter {
 
 class GpuStorages;
 
-// Where the arguments of an operator exceed the budget the largest of them become libtorch's own memory, for good.
-void let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments);
+// Where the arguments of an operator exceed the budget, or one of so many parts of it, the largest of them become
+// libtorch's own memory, for good. Operands that are held one after the other have room in one piece in half of it.
+void let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments, std::uint64_t parts = 1);
 
 }  // namespace vedette::adapter

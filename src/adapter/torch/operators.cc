@@ -284,20 +284,25 @@ std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::R
     context = std::make_unique<HoldingContext>(owner.gpu);
     context->stream_work.emplace(function.name(), arguments);
   }
-  const auto hold = [&](c10::StorageImpl& storage) {
-    if (in_op && !is_beside_the_op(owner, storage)) return;
-    const void* const name = owner.gpu != nullptr ? owner.gpu->seen(storage) : session_memory(storage);
-    if (name == nullptr) return;
+  if (owner.gpu != nullptr && !in_op) let_operands_fit(*owner.gpu, arguments, 2);
+  std::vector<c10::StorageImpl*> operands;  // the largest first, while there is room in one piece
+  for (const c10::IValue& input : arguments)
+    each_storage(input, owner.gpu != nullptr ? c10::kCUDA : c10::kCPU, [&](c10::StorageImpl& storage) {
+      if (!in_op || is_beside_the_op(owner, storage)) operands.push_back(&storage);
+    });
+  std::stable_sort(operands.begin(), operands.end(), [](auto* a, auto* b) { return a->nbytes() > b->nbytes(); });
+  for (c10::StorageImpl* const operand : operands) {
+    const void* const name = owner.gpu != nullptr ? owner.gpu->seen(*operand) : session_memory(*operand);
+    if (name == nullptr) continue;
     if (context == nullptr) context = std::make_unique<HoldingContext>(owner.gpu);
     context->held.emplace_back(owner.session, name);
-    if (storage.data_ptr().get() == nullptr)
+    if (operand->data_ptr().get() == nullptr)
       die(in_op
               ? "an operator needs a tensor that it was not called with, for which the budget has no room now; give a "
                 "larger budget"
               : "an operator of a thread that does not train needs a tensor for which the budget has no room now; "
                 "give a larger budget");
-  };
-  for (const c10::IValue& input : arguments) each_storage(input, owner.gpu != nullptr ? c10::kCUDA : c10::kCPU, hold);
+  }
   if (context != nullptr && owner.gpu != nullptr) owner.gpu->settle();
   return context;
 }
