@@ -222,6 +222,12 @@ def ways_to_save(folder):
             "pickle": lambda tensors: pickle.loads(pickle.dumps(tensors)), "deepcopy": copy.deepcopy,
             "one by one": lambda tensors: {name: pickle.loads(pickle.dumps(tensor)) for name, tensor in tensors.items()},
             "storage.cpu()": storages(lambda storage: storage.cpu()), "storage.clone()": storages(lambda storage: storage.clone().cpu()),
+            "storage.to()": storages(lambda storage: storage.to(device="cuda").cpu()),
+            "storage.cuda()": storages(lambda storage: copy.deepcopy(storage.cuda()).cpu()),
+            "storage.copy_()": storages(lambda storage: torch.UntypedStorage(storage.nbytes()).copy_(storage)),
+            "copy_() on the device": storages(lambda storage: torch.UntypedStorage(storage.nbytes(), device="cuda").copy_(storage).cpu()),
+            "copy_() into it": storages(lambda storage: storage.copy_(storage.cpu()).cpu()),
+            "resize_(), away": storages(lambda storage: (storage.resize_(storage.nbytes() + 512), storage.cpu())[1]),
             "torch.distributed.checkpoint": distributed}
     with contextlib.suppress(ImportError):
         import safetensors.torch as safetensors

@@ -190,6 +190,82 @@ class Subclass(Learned):
         return x.square().mean()
 
 
+class Wrapper(torch.Tensor):
+    """Of a tensor in an attribute that nothing names: no __tensor_flatten__."""
+
+    @staticmethod
+    def __new__(cls, held):
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype, device=held.device, requires_grad=False)
+
+    def __init__(self, held):
+        self.held = held
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.detach.default:
+            return cls(args[0].held)
+        return function(*[a.held if isinstance(a, cls) else a for a in args], **(kwargs or {}))
+
+
+class Named(Wrapper):
+    def __tensor_flatten__(self):
+        return ["held"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, _, size, stride):
+        return Named(inner["held"])
+
+
+class SubclassWithoutNames(Subclass):
+    def __init__(self, device, watch):
+        super().__init__(device, watch)
+        self.frozen = [Wrapper(random(device, width, width, seed=50 + i)) for i in range(6)]
+
+
+class SubclassInSubclass(Subclass):
+    def __init__(self, device, watch):
+        super().__init__(device, watch)
+        self.frozen = [Named(each) for each in self.frozen]
+
+
+class Quantized(Scaled):
+    """Whole numbers of eight bits, as torch.ao's, with another type and layout than the weight shows."""
+
+    @staticmethod
+    def __new__(cls, numbers, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, numbers.shape, dtype=scale.dtype, device=numbers.device, requires_grad=False)
+
+
+class QuantizedSubclass(Subclass):
+    def __init__(self, device, watch):
+        super().__init__(device, watch)
+        weights = [random("cpu", width, width, seed=50 + i) for i in range(6)]
+        scales = [weight.abs().amax(1, keepdim=True) / 127 for weight in weights]
+        self.frozen = [Quantized((w / s).round().to(torch.int8).to(device), s.to(device)) for w, s in zip(weights, scales)]
+
+
+class Held(Learned):
+    """Sparse and nested tensors whose parts are read and written; the simulated GPU has no products of them."""
+
+    def __init__(self, device, watch):
+        super().__init__(device, watch)
+        some = [random("cpu", 96, 96, seed=70 + i) for i in range(8)]
+        ways = [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, lambda tensor: tensor.to_sparse_bsr((8, 8))]
+        self.held = [ways[i % 3](tensor).to(device) for i, tensor in enumerate(some[:6])]
+        self.held += [torch.nested.nested_tensor([tensor[:40 + i].to(device), tensor[40 + i:].to(device)])
+                      for i, tensor in enumerate(some[6:])]
+
+    def value(self, x, i):
+        for weight, held in zip(self.weights.values(), self.held):
+            parts = held.unbind() if held.is_nested else [held.clone().values() if held.layout != torch.sparse_coo else held._values()]
+            with torch.no_grad():
+                parts[0].mul_(1.01)
+            x = torch.tanh(x @ weight) + sum(part.sum() for part in parts) * 1e-3
+        return x.square().mean()
+
+
 class Sparse(Learned):
     on_simulated_gpu = False
 
@@ -218,5 +294,5 @@ class DualWeightsInSubclass(DualNumbers):
         return self.numbers()
 
 
-trainings = [Grad, GradOfEachRow, Jvp, DualNumbers, ForwardOverReverse, Jacobian, Hessian, BatchedBackward, Jagged, Nested, Subclass, Sparse,
-             DualWeightsInSubclass]
+trainings = [Grad, GradOfEachRow, Jvp, DualNumbers, ForwardOverReverse, Jacobian, Hessian, BatchedBackward, Jagged, Nested, Subclass,
+             SubclassWithoutNames, SubclassInSubclass, QuantizedSubclass, Sparse, Held, DualWeightsInSubclass]
