@@ -2,6 +2,7 @@
 // too, and keeps the one that was measured better.
 #include <gtest/gtest.h>
 
+#include "policy/vedette/prices.h"
 #include "support/small_steps.h"
 #include "support/traces.h"
 #include "vedette/policy.h"
@@ -128,6 +129,27 @@ TEST(Vedette, RecomputesNothingInASessionWhereMovesAreHidden) {
   for (Op& op : trace.ops) op.time = {1'000'000};
   const Machine machine = in_session(testing::two_tiers({6 * kilo}));
   EXPECT_TRUE(make_policy("vedette", 1)->prepare(trace, machine).value().recomputations.empty());
+}
+
+// A megabyte is made by op 0 and read by op 7, between them there is no room for it. Links need a millisecond each way,
+// the step less than one.
+TEST(StretchPrices, ChooseTheProducerWhereItTakesLessThanMoves) {
+  Trace trace;
+  trace.tensors = {{.name = "a", .bytes = {1'000'000}, .kind = TensorKind::activation}};
+  for (int op = 0; op < 8; ++op)
+    trace.ops.push_back({.time = {100'000}, .workspace = {op == 0 || op == 7 ? 0U : 2'000'000U}});
+  trace.ops[0].writes = trace.ops[7].reads = {{0}};
+  planning::Setting setting;
+  setting.budget = 2'000'000;
+  setting.read_bytes_per_s = setting.write_bytes_per_s = 1'000'000'000;
+  const auto priced = [&](double producer_ns) {
+    return planning::price(trace, planning::uses_of(trace), setting,
+                           {{.tensor = 0, .last = 0, .next = 7, .ns = producer_ns}}, {});
+  };
+  EXPECT_GT(priced(50'000).shares.at(0), 0.8);
+  EXPECT_LE(priced(50'000).waiting_ns, 50'000);
+  EXPECT_GT(priced(50'000).waiting_ns, 35'000);
+  EXPECT_LT(priced(50'000'000).shares.at(0), 0.2);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <set>
 
 #include "model/producers.h"
@@ -16,6 +18,16 @@ constexpr std::uint32_t no_op = std::numeric_limits<std::uint32_t>::max();
 constexpr int most_dead = 6;
 
 }  // namespace
+
+RecomputeRule uniform(double ns_per_byte, std::uint32_t depth) {
+  RecomputeRule rule{.depth = depth};
+  rule.ns_per_byte.fill(ns_per_byte);
+  return rule;
+}
+
+bool recomputes(const RecomputeRule& rule) {
+  return *std::max_element(rule.ns_per_byte.begin(), rule.ns_per_byte.end()) > 0;
+}
 
 Recomputer::Recomputer(const Trace& trace, const Machine& machine)
     : trace_(trace), machine_(machine), uses_(uses_of(trace)) {
@@ -52,6 +64,24 @@ Recomputer::Recomputer(const Trace& trace, const Machine& machine)
                          .segment = static_cast<std::size_t>(starts[last] / segment_ns)});
     }
   }
+}
+
+void Recomputer::find_shares(Setting setting, std::uint32_t percent) {
+  if (priced_.contains(percent)) return;
+  std::vector<GapToMakeAgain> gaps;
+  for (const Gap& gap : gaps_)
+    gaps.push_back({.tensor = gap.tensor, .last = gap.last, .next = gap.next, .ns = gap.cost});
+  setting.budget = setting.budget / 100 * percent;
+  const auto near = priced_.lower_bound(percent);
+  const StretchPrices start = near != priced_.end() ? near->second.prices
+                              : priced_.empty()     ? StretchPrices{}
+                                                    : std::prev(near)->second.prices;
+  priced_[percent] = price(trace_, uses_, setting, gaps, start);
+  if (!by_time_.empty()) return;
+  by_time_.resize(gaps_.size());
+  std::iota(by_time_.begin(), by_time_.end(), 0U);
+  std::stable_sort(by_time_.begin(), by_time_.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return gaps_[a].last < gaps_[b].last; });
 }
 
 std::uint32_t Recomputer::writer(std::uint32_t tensor, std::uint32_t before) const {
@@ -98,7 +128,9 @@ class RecomputeWalk {
  private:
   void prepare() {
     drop_after_.resize(r_.trace_.ops.size());
+    if (rule_.shares_at != 0) drop_shares();
     for (const Recomputer::Gap& gap : r_.gaps_) {
+      if (rule_.shares_at != 0) break;
       const double bytes = static_cast<double>(r_.trace_.tensors[gap.tensor].bytes.value);
       if (gap.cost <= rule_.ns_per_byte[gap.segment] * bytes && gap.ns >= rule_.least_gap_ns &&
           !kept_.contains({gap.tensor, gap.last}))
@@ -106,6 +138,21 @@ class RecomputeWalk {
     }
     made_.trace = {};
     for (std::uint32_t t = 0; t < r_.trace_.tensors.size(); ++t) life_[t] = begin_life(t);
+  }
+
+  // Equal layers have equal shares: of each kind of gap so many are taken that the sums keep up along the step.
+  void drop_shares() {
+    const std::vector<double>& shares = r_.priced_.at(rule_.shares_at).shares;
+    std::map<std::pair<std::uint64_t, double>, double> due;  // by bytes and producers' time
+    for (const std::uint32_t g : r_.by_time_) {
+      const Recomputer::Gap& gap = r_.gaps_[g];
+      double& sum = due[{r_.trace_.tensors[gap.tensor].bytes.value, gap.cost}];
+      sum += std::clamp(shares[g] * rule_.ns_per_byte[gap.segment], 0.0, 1.0);
+      if (sum < 0.5) continue;
+      sum -= 1;
+      if (gap.ns >= rule_.least_gap_ns && !kept_.contains({gap.tensor, gap.last}))
+        drop_after_[gap.last].push_back(gap.tensor);
+    }
   }
 
   std::uint32_t begin_life(std::uint32_t t) {

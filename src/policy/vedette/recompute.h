@@ -4,9 +4,11 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "policy/canvas/uses.h"
+#include "policy/vedette/prices.h"
 #include "vedette/model.h"
 
 namespace vedette::planning {
@@ -21,8 +23,14 @@ struct RecomputeRule {  // which gaps between uses are bridged by making the ten
   // Beside a recomputation room is left for as much again as it results in, in which fetches go on. Without it more
   // fits where memory is tight.
   bool leaves_room = true;
+  // Instead of prices of bytes: which share of each gap is bridged, as the dual (prices.h) for this percentage of the
+  // memory has it, is multiplied by `ns_per_byte`; 0: by prices of bytes.
+  std::uint32_t shares_at = 0;
   bool operator==(const RecomputeRule&) const = default;
 };
+
+RecomputeRule uniform(double ns_per_byte, std::uint32_t depth);  // the same price in all segments
+bool recomputes(const RecomputeRule& rule);                      // anything at all
 
 struct Recomputed {
   Trace trace;                                // tensors stand for one life each; op numbers as before
@@ -40,6 +48,7 @@ class Recomputer {
 
   // The trace unchanged where nothing is worth it. O(ops + accesses + recomputations).
   Recomputed apply(const RecomputeRule& rule) const;
+  void find_shares(Setting setting, std::uint32_t percent);                                // for rules by shares
   Nanoseconds time_of(OpIndex producer) const { return producers_[producer.value].time; }  // where the machine can
 
  private:
@@ -63,6 +72,8 @@ class Recomputer {
   std::vector<Op> producers_;                        // [op]
   std::vector<char> replayable_;                     // [op]
   std::vector<Gap> gaps_;                            // that can be bridged, and span an op that does not fit
+  std::map<std::uint32_t, Priced> priced_;           // shares of gaps_, by percent of the memory
+  std::vector<std::uint32_t> by_time_;               // of gaps_, by last use
 };
 
 }  // namespace vedette::planning

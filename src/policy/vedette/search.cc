@@ -65,6 +65,7 @@ class Search {
     consider({.rule = rule, .knobs = knobs, .share = best_.choice.share, .far = best_.choice.far, .cover = {}});
   }
   void search_prices();
+  void search_dual(const Knobs& far, const Knobs& near);
   bool search_kept();
   bool search_gaps();
   bool search_tiers();
@@ -96,25 +97,12 @@ class Search {
   bool done_ = false;                  // the best one is good enough
   std::optional<std::int64_t> bound_;  // of a step
   RandomChanges changes_;
+  bool by_dual_ = false;    // rules are by the dual's shares
   bool with_gaps_ = false;  // whether gaps that are short are looked at
   Variants variants_;
   std::set<std::uint64_t> tried_;  // fingerprints
   Best best_;
 };
-
-RecomputeRule uniform(double ns_per_byte, std::uint32_t depth) {
-  RecomputeRule rule{.depth = depth};
-  rule.ns_per_byte.fill(ns_per_byte);
-  return rule;
-}
-
-bool recomputes(const RecomputeRule& rule) {
-  return *std::max_element(rule.ns_per_byte.begin(), rule.ns_per_byte.end()) > 0;
-}
-
-std::vector<Stay> stays_of(const Choice& choice, const Trace& trace, const Uses& uses, const Setting& setting) {
-  return choice.cover ? cover(trace, uses, setting, *choice.cover) : sweep(trace, uses, setting, choice.knobs);
-}
 
 // True: better than all before.
 bool Search::consider(Choice choice) {
@@ -127,7 +115,9 @@ bool Search::consider(Choice choice) {
   if (++all_tries_ == tries_before_bound + 1 && best_.found) see_whether_done();
   const Trace& trace = v.parts.trace;
   const Setting& setting = variants_.setting(choice.share);
-  auto gaps = lay_out(trace, v.uses, setting, stays_of(choice, trace, v.uses, setting));
+  auto gaps = lay_out(
+      trace, v.uses, setting,
+      choice.cover ? cover(trace, v.uses, setting, *choice.cover) : sweep(trace, v.uses, setting, choice.knobs));
   if (!gaps) return false;
   std::vector<Stay> stays = rules_.knobs_only ? *gaps : std::vector<Stay>{};
   const Spread spread = spread_over_tiers(trace, machine_, setting_, choice.far, *gaps);
@@ -175,6 +165,7 @@ void Search::search_prices() {
       (setting_.write_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.write_bytes_per_s));
   const Knobs far{.horizon_ns = step_ns_ / 16, .clean_ahead_ns = -1},
       near{.horizon_ns = 0, .clean_ahead_ns = step_ns_ / 32};
+  if (by_dual_) return search_dual(far, near);
   consider(uniform(-1, 0), far);
   consider(uniform(-1, 0), near);
   if (!machine_.can_recompute || !features_.recomputing) return;
@@ -205,6 +196,20 @@ void Search::search_prices() {
       RecomputeRule rule = best_.choice.rule;
       rule.ns_per_byte[segment] *= factor;
       consider(rule, best_.choice.knobs);
+    }
+  }
+}
+
+// Moves have to fit at every op, and the dual's at one op of each stretch only: so it is asked about less memory, too.
+void Search::search_dual(const Knobs& far, const Knobs& near) {
+  for (const std::uint32_t percent : {100U, 90U, 80U, 70U, 60U}) {
+    for (const bool leaves_room : {true, false}) {
+      RecomputeRule rule = uniform(1, 16);
+      rule.shares_at = percent;
+      rule.leaves_room = leaves_room;
+      consider(rule, far);
+      consider(rule, near);
+      consider({.rule = rule, .knobs = near, .share = best_.choice.share, .far = {}, .cover = LinkPrices{}});
     }
   }
 }
@@ -289,9 +294,15 @@ bool Search::search_around() {
   other.rule.leaves_room = !other.rule.leaves_room;
   if (recomputes(other.rule)) better |= consider(other);
   for (const double factor : {0.7, 0.85, 1.2, 1.5}) {
-    Choice choice = best_.choice;
-    for (double& price : choice.rule.ns_per_byte) price *= factor;
-    better |= consider(choice);
+    other = best_.choice;
+    for (double& price : other.rule.ns_per_byte) price *= factor;
+    better |= consider(other);
+  }
+  const std::uint32_t at = best_.choice.rule.shares_at;
+  for (const std::uint32_t percent : {std::max(at, 15U) - 5, std::min(at + 5, all_of_it)}) {
+    other = best_.choice;
+    other.rule.shares_at = percent;
+    if (at != 0) better |= consider(other);
   }
   if (with_gaps_) better |= search_gaps();
   better |= search_kept();
@@ -359,8 +370,9 @@ void Search::search_covers() {
   if (!best_.found || before.cost <= best_.cost) best_ = before;
 }
 
-// From the first find the search goes on twice, without and with the rule that leaves short gaps alone: each finds
-// plans that the other misses. Of many ops only with it, for the time it takes.
+// From the first find the search goes on twice, without and with the rule that leaves short gaps alone, and a third
+// search is by the dual's shares: each finds plans that the others miss. The dual knows no full middle tier. Of many
+// ops only with the rule, for the time it takes.
 void Search::search_everything() {
   search_from(all_of_it, {});
   if (best_.overflows) {
@@ -378,6 +390,12 @@ void Search::search_everything() {
   const bool gaps_matter =
       first.found && !done_ && machine_.can_recompute && features_.recomputing && features_.searching;
   if (!gaps_matter || trace_.ops.size() <= many_ops) search_on();
+  if (gaps_matter && !best_.overflows && trace_.ops.size() <= many_ops) {
+    tries_ = 0;
+    by_dual_ = true;
+    search_from(all_of_it, {});
+    by_dual_ = false;
+  }
   if (gaps_matter) {
     const Best without_gaps = std::exchange(best_, first);
     tries_ = first_tries;

@@ -35,6 +35,7 @@ const Variant& Variants::of(const RecomputeRule& rule, std::uint32_t share, std:
   for (const Variant& each : variants_) {
     if (each.rule == rule && each.share == share) return each;
   }
+  if (rule.shares_at != 0) smaller(share).recomputer->find_shares(smaller(share).setting, rule.shares_at);
   Variant made{.rule = rule,
                .share = share,
                .recomputed = smaller(share).recomputer->apply(rule),

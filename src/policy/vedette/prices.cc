@@ -1,0 +1,376 @@
+// Stretches, the lives of tensors in them, the least cost of each, and the prices.
+#include "policy/vedette/prices.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "policy/canvas/op_times.h"
+
+namespace vedette::planning {
+namespace {
+
+// Of equal times. Fewer are faster; with 36 the choices leave out peaks that the moves then have to go around.
+constexpr std::uint32_t most_stretches = 72;
+constexpr int passes = 400, warm_passes = 150;  // warm: from prices of nearly the same memory
+constexpr int early_passes = 10;
+constexpr double early_part = 0.3, part_of_pass = 0.1;  // of the mean that a pass replaces
+constexpr double first_gap = 0.03;                      // of the step: how far above the prices' value the least may be
+constexpr int patience = 6;                             // passes without a better value, until steps become shorter
+constexpr double infinite = 1e300;
+constexpr std::uint32_t no_gap = std::numeric_limits<std::uint32_t>::max();
+
+// At the first op of a stretch a tensor is near and nowhere else, near and copied, away, or gone.
+enum State : std::uint8_t { near, copied, away, gone, states };
+enum Event : std::uint8_t { fetched = 1, written = 2, made = 4 };
+
+struct Slot {  // a stretch in the life of a tensor
+  std::uint32_t stretch = 0;
+  bool held = false, held_write = false;                   // by the stretch's first op
+  bool used = false, reads_first = false, writes = false;  // by later ones
+  std::uint32_t gap_before = no_gap;                       // that ends with the first use after the stretch's first op
+  bool may_go = false;  // the gap after the last use in it can be bridged by a producer
+};
+
+struct Life {
+  std::uint32_t tensor = 0;
+  double bytes = 0, in_ns = 0, out_ns = 0;
+  std::size_t first = 0, end = 0;  // slots
+  bool persistent = false;
+};
+
+struct Wants {  // of a stretch
+  std::vector<double> bytes, in_ns, out_ns, made_ns;
+  explicit Wants(std::size_t stretches) : bytes(stretches), in_ns(stretches), out_ns(stretches), made_ns(stretches) {}
+  void move_towards(const Wants& other, double part) {
+    const auto mix = [&](std::vector<double>& mine, const std::vector<double>& its) {
+      for (std::size_t s = 0; s < mine.size(); ++s) mine[s] += (its[s] - mine[s]) * part;
+    };
+    mix(bytes, other.bytes), mix(in_ns, other.in_ns), mix(out_ns, other.out_ns), mix(made_ns, other.made_ns);
+  }
+};
+
+using Prices = StretchPrices;
+
+class Pricing {
+ public:
+  Pricing(const Trace& trace, const Uses& uses, const Setting& setting, const std::vector<GapToMakeAgain>& gaps)
+      : trace_(trace), uses_(uses), setting_(setting), gaps_(gaps), ops_(static_cast<std::uint32_t>(trace.ops.size())) {
+    cut();
+    for (std::uint32_t g = 0; g < gaps_.size(); ++g) gap_at_[{gaps_[g].tensor, gaps_[g].last}] = g;
+    for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t) add_life(t);
+  }
+
+  Priced run(const Prices& start);
+
+ private:
+  void cut();
+  void add_life(std::uint32_t tensor);
+  void find_uses(const TensorUses& tensor, std::uint32_t t, std::uint32_t first, std::size_t at);
+  double least(const Life& life, const Prices& prices, Wants& wants, std::vector<double>& chosen);
+  double walk(const Life& life, const Prices& prices, int start);
+  void step(const Life& life, const Slot& slot, const Prices& prices, std::array<double, states>& cost, std::size_t k);
+  void trace_back(const Life& life, State end, Wants& wants, std::vector<double>& chosen) const;
+  double solve(const Prices& prices, Wants& wants, std::vector<double>& chosen);
+  Prices raised(const Prices& from, const Wants& mean, double step) const;
+  double made_ns(const Slot& slot) const { return slot.gap_before == no_gap ? infinite : gaps_[slot.gap_before].ns; }
+
+  struct Back {
+    std::array<std::uint8_t, states> from{}, events{};
+  };
+
+  const Trace& trace_;
+  const Uses& uses_;
+  const Setting& setting_;
+  const std::vector<GapToMakeAgain>& gaps_;
+  const std::uint32_t ops_;
+  std::vector<std::uint32_t> check_, stretch_of_;  // [stretch]: its first op; [op]
+  std::vector<double> time_, room_;                // [stretch]
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> gap_at_;
+  std::vector<Slot> slots_;
+  std::vector<Life> lives_;
+  std::vector<Back> back_;  // [slot]
+  State ends_ = near;       // of a life that was walked
+};
+
+// Of equal times each begins with the op at which most lives.
+void Pricing::cut() {
+  const std::vector<std::int64_t> occupied = occupied_without_moves(trace_, uses_, setting_.granule);
+  const std::int64_t all = time_of_ops(trace_).value;
+  std::int64_t now = 0;
+  std::uint32_t piece = no_gap;
+  for (std::uint32_t op = 0; op < ops_; ++op) {
+    const auto here = static_cast<std::uint32_t>(static_cast<double>(now) /
+                                                 static_cast<double>(std::max<std::int64_t>(all, 1)) * most_stretches);
+    if (here != piece) check_.push_back(op);
+    piece = here;
+    if (occupied[op] > occupied[check_.back()]) check_.back() = op;
+    now += trace_.ops[op].time.value;
+  }
+  stretch_of_.resize(ops_);
+  time_.resize(check_.size());
+  for (std::uint32_t op = 0, s = static_cast<std::uint32_t>(check_.size()) - 1; op < ops_; ++op) {
+    if (const std::uint32_t next = s + 1 == check_.size() ? 0 : s + 1; op == check_[next]) s = next;
+    stretch_of_[op] = s;
+    time_[s] += static_cast<double>(trace_.ops[op].time.value);
+  }
+  for (const std::uint32_t op : check_) {
+    double room = static_cast<double>(setting_.budget) - static_cast<double>(trace_.ops[op].workspace.value);
+    for (const std::uint32_t t : uses_.operands[op])
+      room -= static_cast<double>(rounded(trace_.tensors[t].bytes.value, setting_.granule));
+    room_.push_back(room);
+  }
+}
+
+void Pricing::add_life(std::uint32_t t) {
+  const TensorUses& tensor = uses_.tensors[t];
+  if (tensor.uses.empty()) return;
+  const auto count = static_cast<std::uint32_t>(check_.size());
+  const std::uint32_t begin = tensor.persistent ? 0 : stretch_of_[tensor.uses.front().op];
+  // ops before the first check belong to the last stretch, of the step before; lives do not go round, so they begin
+  // late
+  std::uint32_t first = begin, length = count;
+  if (!tensor.persistent) {
+    const std::uint32_t last = stretch_of_[tensor.uses.back().op];
+    if (tensor.uses.front().op < check_.front()) {
+      if (tensor.uses.back().op < check_.front()) return;
+      first = count - 1;
+      length = last + 2;
+      if (last == count - 1) length = count;
+    } else {
+      length = last - first + 1;
+    }
+    if (length == 1) return;
+  }
+  const Bytes bytes = trace_.tensors[t].bytes;
+  Life life{.tensor = t,
+            .bytes = static_cast<double>(rounded(bytes.value, setting_.granule)),
+            .in_ns = static_cast<double>(transfer_time(bytes, setting_.read_bytes_per_s).value),
+            .out_ns = static_cast<double>(transfer_time(bytes, setting_.write_bytes_per_s).value),
+            .first = slots_.size(),
+            .end = slots_.size() + length,
+            .persistent = tensor.persistent};
+  for (std::uint32_t k = 0; k < length; ++k) slots_.push_back({.stretch = (first + k) % count});
+  find_uses(tensor, t, first, life.first);
+  lives_.push_back(life);
+  back_.resize(slots_.size());
+}
+
+void Pricing::find_uses(const TensorUses& tensor, std::uint32_t t, std::uint32_t first, std::size_t at) {
+  const auto count = static_cast<std::uint32_t>(check_.size());
+  const std::size_t length = slots_.size() - at;
+  for (std::uint32_t u = 0; u < tensor.uses.size(); ++u) {
+    const std::uint32_t op = tensor.uses[u].op, s = stretch_of_[op];
+    std::size_t k = (s + count - first) % count;
+    if (!tensor.persistent && op >= check_.front() && k < length && first == count - 1 && s == count - 1)
+      k = length - 1;
+    if (k >= length) continue;
+    Slot& slot = slots_[at + k];
+    const auto& reads = trace_.ops[op].reads;
+    const bool read = std::binary_search(reads.begin(), reads.end(), TensorIndex{t});
+    if (op == check_[s]) {
+      slot.held = true;
+      slot.held_write = tensor.uses[u].write;
+    } else {
+      if (!slot.used) slot.reads_first = read;
+      slot.used = true;
+      slot.writes = slot.writes || tensor.uses[u].write;
+    }
+    const auto gap = gap_at_.find({t, op});
+    slot.may_go = gap != gap_at_.end();
+    if (gap == gap_at_.end()) continue;
+    const std::uint32_t until = stretch_of_[gaps_[gap->second].next];
+    const std::size_t end = (until + count - first) % count;
+    for (std::size_t k2 = k + (op == check_[s] ? 0 : 1); k2 <= std::min(end, length - 1); ++k2)
+      slots_[at + k2].gap_before = gap->second;
+    if (end < length && gaps_[gap->second].next == check_[until] && end > 0 &&
+        slots_[at + end].gap_before == gap->second)
+      slots_[at + end].gap_before = no_gap;
+  }
+}
+
+void Pricing::step(const Life& life, const Slot& slot, const Prices& prices, std::array<double, states>& cost,
+                   std::size_t k) {
+  Back& back = back_[k];
+  for (std::uint8_t s = 0; s < states; ++s) back.from[s] = s, back.events[s] = 0;
+  const double fetch = life.in_ns * prices.in[slot.stretch], write = life.out_ns * prices.out[slot.stretch];
+  const double again = made_ns(slot) >= infinite
+                           ? infinite
+                           : made_ns(slot) * std::max(0.0, 1 - prices.in[slot.stretch] -
+                                                               (setting_.shared ? 0 : prices.out[slot.stretch]));
+  const auto better = [&](State to, State from, double more, std::uint8_t event) {
+    if (cost[from] + more >= cost[to]) return;
+    cost[to] = cost[from] + more;
+    back.events[to] = back.events[from] | event;
+    back.from[to] = back.from[from];
+  };
+  const auto forbid = [&](State state) { cost[state] = infinite; };
+  if (slot.held) {
+    forbid(away), forbid(gone);
+    if (slot.held_write) better(near, copied, 0, 0), forbid(copied);
+  } else {
+    const double charge = life.bytes * prices.byte[slot.stretch];
+    cost[near] += charge, cost[copied] += charge;
+  }
+  if (slot.used) {
+    if (slot.reads_first) {
+      better(copied, away, std::min(fetch, again), fetch <= again ? fetched : made);
+      if (again < infinite) better(near, gone, again, made);
+    } else {
+      better(near, away, 0, 0), better(near, gone, 0, 0);
+    }
+    forbid(away), forbid(gone);
+    if (slot.writes) better(near, copied, 0, 0), forbid(copied);
+    if (slot.may_go) better(gone, near, 0, 0);
+    better(away, copied, 0, 0);
+    better(away, near, write, written);
+    return;
+  }
+  const std::array<double, states> before = cost;
+  const Back was = back;
+  const auto from_before = [&](State to, State from, double more, std::uint8_t event) {
+    if (before[from] + more >= cost[to]) return;
+    cost[to] = before[from] + more;
+    back.events[to] = was.events[from] | event;
+    back.from[to] = was.from[from];
+  };
+  from_before(away, copied, 0, 0);
+  from_before(away, near, write, written);
+  from_before(copied, near, write, written);
+  from_before(copied, away, fetch, fetched);
+  if (again >= infinite) return;
+  from_before(gone, near, 0, 0);
+  from_before(copied, away, again, made);
+  from_before(near, gone, again, made);
+}
+
+double Pricing::walk(const Life& life, const Prices& prices, int start) {
+  std::array<double, states> cost{infinite, infinite, infinite, infinite};
+  cost[static_cast<std::size_t>(start)] = 0;
+  for (std::size_t k = life.first; k < life.end; ++k) {
+    Slot slot = slots_[k];
+    if (!life.persistent && k == life.first) {  // born in it: no charge, and never fetched
+      slot.held = true;
+      slot.held_write = slot.reads_first = false;
+    }
+    if (k + 1 == life.end && !life.persistent) slot.may_go = false;
+    step(life, slot, prices, cost, k);
+  }
+  if (life.persistent) return cost[static_cast<std::size_t>(start)];
+  const auto least = std::min_element(cost.begin(), cost.end());
+  ends_ = static_cast<State>(least - cost.begin());
+  return *least;
+}
+
+void Pricing::trace_back(const Life& life, State end, Wants& wants, std::vector<double>& chosen) const {
+  std::uint8_t state = end;
+  for (std::size_t k = life.end; k-- > life.first;) {
+    const Slot& slot = slots_[k];
+    const std::uint32_t s = slot.stretch;
+    const std::uint8_t events = back_[k].events[state];
+    if ((events & fetched) != 0) wants.in_ns[s] += life.in_ns;
+    if ((events & written) != 0) wants.out_ns[s] += life.out_ns;
+    if ((events & made) != 0) {
+      wants.made_ns[s] += made_ns(slot);
+      chosen[slot.gap_before] = 1;
+    }
+    state = back_[k].from[state];
+    const bool charged = !slot.held && (life.persistent || k != life.first);
+    if (charged && (state == near || state == copied)) wants.bytes[s] += life.bytes;
+  }
+}
+
+double Pricing::least(const Life& life, const Prices& prices, Wants& wants, std::vector<double>& chosen) {
+  int start = near;
+  double best = walk(life, prices, near);
+  if (life.persistent) {
+    for (const int other : {int{copied}, int{away}}) {
+      if (const double cost = walk(life, prices, other); cost < best) best = cost, start = other;
+    }
+    if (start != away) walk(life, prices, start);
+    trace_back(life, static_cast<State>(start), wants, chosen);
+    return best;
+  }
+  trace_back(life, ends_, wants, chosen);
+  return best;
+}
+
+double Pricing::solve(const Prices& prices, Wants& wants, std::vector<double>& chosen) {
+  double sum = 0;
+  for (const Life& life : lives_) sum += least(life, prices, wants, chosen);
+  for (std::size_t s = 0; s < check_.size(); ++s)
+    sum -= prices.byte[s] * room_[s] + (prices.in[s] + (setting_.shared ? 0 : prices.out[s])) * time_[s];
+  return sum;
+}
+
+// Steps are the same for a price of a byte as for that of the time it takes to move it.
+Prices Pricing::raised(const Prices& from, const Wants& mean, double step) const {
+  const double unit = 6e9 / static_cast<double>(std::max<std::uint64_t>(setting_.read_bytes_per_s, 1)) /
+                      static_cast<double>(check_.size());
+  Prices to = from;
+  for (std::size_t s = 0; s < check_.size(); ++s) {
+    to.byte[s] = std::max(0.0, from.byte[s] + step * unit * unit * (mean.bytes[s] - room_[s]));
+    const double in = mean.in_ns[s] - time_[s] - mean.made_ns[s], out = mean.out_ns[s] - time_[s] - mean.made_ns[s];
+    if (setting_.shared) {
+      to.in[s] = to.out[s] = std::clamp(from.in[s] + step * (mean.in_ns[s] + out), 0.0, 1.0);
+      continue;
+    }
+    double p = std::max(0.0, from.in[s] + step * in), q = std::max(0.0, from.out[s] + step * out);
+    if (const double over = p + q - 1; over > 0) {
+      p -= over / 2, q -= over / 2;
+      if (p < 0) p = 0, q = 1;
+      if (q < 0) q = 0, p = 1;
+    }
+    to.in[s] = p, to.out[s] = q;
+  }
+  return to;
+}
+
+Priced Pricing::run(const Prices& start) {
+  const std::size_t count = check_.size();
+  const double unit =
+      6e9 / static_cast<double>(std::max<std::uint64_t>(setting_.read_bytes_per_s, 1)) / static_cast<double>(count);
+  Prices best{std::vector<double>(count, unit / 2), std::vector<double>(count, 0.25), std::vector<double>(count, 0.25)};
+  if (setting_.shared) best.out = best.in;
+  const bool warm = start.byte.size() == count;
+  if (warm) best = start;
+  Wants mean(count);
+  std::vector<double> shares(gaps_.size());
+  double value = solve(best, mean, shares);
+  double pace = 1, gap = first_gap * static_cast<double>(time_of_ops(trace_).value);
+  int failed = 0;
+  for (int pass = 0; pass < (warm ? warm_passes : passes); ++pass) {
+    double norm = 0;
+    for (std::size_t s = 0; s < count; ++s) {
+      const double bytes = unit * (mean.bytes[s] - room_[s]), in = mean.in_ns[s] - time_[s] - mean.made_ns[s],
+                   out = mean.out_ns[s] - time_[s] - mean.made_ns[s];
+      const auto counts = [](double v, double price) { return v > 0 || price > 0 ? v * v : 0; };
+      norm += counts(bytes, best.byte[s]) + counts(in, best.in[s]) + counts(out, best.out[s]);
+    }
+    const Prices tried = raised(best, mean, norm > 0 ? pace * gap / norm : 0);
+    Wants wants(count);
+    std::vector<double> chosen(gaps_.size());
+    const double now = solve(tried, wants, chosen);
+    const double part = pass < early_passes ? early_part : part_of_pass;
+    mean.move_towards(wants, part);
+    for (std::size_t g = 0; g < shares.size(); ++g) shares[g] += (chosen[g] - shares[g]) * part;
+    if (now > value) {
+      value = now, best = tried, failed = 0;
+      pace = std::min(2.0, pace * 1.1);
+    } else if (++failed >= patience) {
+      pace *= 0.7, failed = 0;
+    }
+  }
+  return {.prices = best, .shares = std::move(shares), .waiting_ns = value};
+}
+
+}  // namespace
+
+Priced price(const Trace& trace, const Uses& uses, const Setting& setting, const std::vector<GapToMakeAgain>& gaps,
+             const StretchPrices& start) {
+  if (trace.ops.empty()) return {};
+  return Pricing(trace, uses, setting, gaps).run(start);
+}
+
+}  // namespace vedette::planning
