@@ -6,6 +6,8 @@ import ctypes
 import json
 import os
 import pathlib
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -158,6 +160,15 @@ def gpu_rank_main(place, shares, engines):
     torch.distributed.destroy_process_group()
 
 
+def killed_rank_main(place, shares, engines):
+    """The job of which one rank is killed in a collective."""
+    torch.set_num_threads(1)
+    use_gpu()
+    torch.distributed.init_process_group("nccl")
+    with gpu_guard("4MiB") as guard:
+        train("ddp", guard)
+
+
 def exchange(guard=None):
     """Sums of what goes around among the ranks by each kind of collective, in more than twice the memory that is there."""
     import torch.distributed as dist
@@ -272,6 +283,26 @@ class OnGpus(DataParallel):
         for told in self.told:
             self.assertEqual(told["exchanges"]["guarded"], told["exchanges"]["plain"])
 
+    def test_a_rank_that_is_killed_ends_the_others(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        shared = set(os.listdir("/dev/shm"))
+        jobs = []
+        for rank in range(2):
+            environment = {**os.environ, **self.environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
+                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
+                           "TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC": "100", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "100"}  # the older name
+            if rank == 1:
+                environment["SIMULATED_GPU"] += " crash=ncclAllReduce/kernel@5"
+            jobs.append(subprocess.Popen([*self.runner, sys.executable, __file__, "killed_rank_main", "", "[]"], env=environment,
+                                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        told = [job.communicate(timeout=300)[1] for job in jobs]
+        self.assertEqual(jobs[1].returncode, -signal.SIGKILL, told[1][-3000:])
+        self.assertNotEqual(jobs[0].returncode, 0)
+        self.assertIn("a rank has ended", told[0])
+        self.assertEqual(set(os.listdir("/dev/shm")) - shared, set())
+
     def test_nothing_is_a_race(self):
         self.assertEqual([told["races"] for told in self.told], [0] * self.ranks)
 
@@ -298,4 +329,5 @@ class AsNobody(Unprivileged, DataParallel):
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (rank_main, gpu_rank_main)}[sys.argv[1]](sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:])
+    mains = {each.__name__: each for each in (rank_main, gpu_rank_main, killed_rank_main)}
+    mains[sys.argv[1]](sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:])

@@ -579,6 +579,10 @@ class ChangesToTorch(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
+def in_words(versions):
+    return vedette._for_torch._in_words(versions)
+
+
 class TheDoor(unittest.TestCase):
     def test_lets_other_threads_run_while_it_waits(self):
         ticks, stop = 0, False
@@ -620,7 +624,7 @@ class TheDoor(unittest.TestCase):
         self.assertEqual(sorted(fields), sorted(name for name in dir(vedette.Counters) if not name.startswith("_")))
 
     def test_refuses_another_torch_at_import(self):
-        built_for = vedette._for_torch.versions()[-1]
+        built_for, all_of_them = vedette._for_torch.versions()[-1], in_words(vedette._for_torch.versions())
         with tempfile.TemporaryDirectory() as place:
             fake = pathlib.Path(place) / "torch.py"
             environment = {**os.environ, "PYTHONPATH": place + os.pathsep + os.environ["PYTHONPATH"]}
@@ -631,14 +635,14 @@ class TheDoor(unittest.TestCase):
                                       timeout=patience).stderr.splitlines()[-1]
 
             self.assertEqual(import_with("__version__ = '2.10.1+cpu'"),
-                             f"ImportError: vedette was built for torch {built_for}, and torch 2.10.1+cpu is installed: "
+                             f"ImportError: vedette was built for torch {all_of_them}, and torch 2.10.1+cpu is installed: "
                              f"pip install 'torch=={built_for}.*'.")
             self.assertEqual(import_with("__version__ = '2.99.1+cpu'"),
-                             f"ImportError: vedette was built for torch {built_for}, and torch 2.99.1+cpu is installed: "
+                             f"ImportError: vedette was built for torch {all_of_them}, and torch 2.99.1+cpu is installed: "
                              f"pip install 'torch=={built_for}.*', or make the package for that one in a checkout of vedette: "
                              "scripts/wheel.sh --torch 2.99.1.")
             self.assertEqual(import_with("raise ModuleNotFoundError('no', name='torch')"),
-                             f"ImportError: vedette needs torch {built_for}, and no torch is installed: "
+                             f"ImportError: vedette needs torch {all_of_them}, and no torch is installed: "
                              f"pip install 'torch=={built_for}.*'.")
             # the command-line tool needs none
             fake.write_text("raise SystemExit('imported')")
@@ -647,8 +651,8 @@ class TheDoor(unittest.TestCase):
             self.assertEqual(told.stdout, f"vedette {vedette.__version__}\n", told.stderr)
 
     def test_loads_the_module_of_the_torch_that_is_installed_and_no_other(self):
-        package = pathlib.Path(vedette.__file__).parent
-        built_for = vedette._for_torch.versions()[-1]
+        package, versions = pathlib.Path(vedette.__file__).parent, vedette._for_torch.versions()
+        built_for = ".".join(torch.__version__.split(".")[:2])
         with tempfile.TemporaryDirectory() as place:
             both = pathlib.Path(place) / "with_another/vedette"
             both.mkdir(parents=True)
@@ -670,8 +674,8 @@ class TheDoor(unittest.TestCase):
             found = imports(both.parent)
             self.assertEqual(pathlib.Path(found.stdout.strip()).resolve(), core.resolve(), found.stderr)
             self.assertRegex(imports(torch_2_99, both.parent, version="2.99.0").stderr, "ImportError: .*for_torch_2_99.*too short")
-            self.assertIn(f"vedette was built for torch {built_for} and 2.99, and torch 2.10.1 is installed: "
-                          "pip install 'torch==2.99.*', or build", imports(torch_2_99, both.parent, version="2.10.1").stderr)
+            self.assertIn(f"vedette was built for torch {in_words([*versions, '2.99'])}, and torch 2.10.1 is installed: "
+                          "pip install 'torch==2.99.*'.", imports(torch_2_99, both.parent, version="2.10.1").stderr)
 
     def test_runs_the_command_line_tool(self):
         def run(*words):
@@ -679,8 +683,8 @@ class TheDoor(unittest.TestCase):
 
         self.assertIn("report", run("--help").stdout)
         self.assertIn("doctor", run("doctor", "--help").stdout)
-        built_for = vedette._for_torch.versions()[-1]
-        self.assertRegex(vedette._for_torch.sentence(), rf"^the Python package was built for torch {built_for}; torch {built_for}\.\S+ is")
+        built_for = re.escape(in_words(vedette._for_torch.versions()))
+        self.assertRegex(vedette._for_torch.sentence(), rf"^the Python package was built for torch {built_for}; torch 2\.\S+ is")
         wrong = run("no-such-verb")
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("there is no verb 'no-such-verb'", wrong.stderr)
