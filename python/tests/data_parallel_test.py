@@ -22,12 +22,14 @@ width = 192
 device = "cpu"  # of a rank
 
 
-def use_gpu():
-    """Of the several that the process sees the rank's own, as torchrun's programs do."""
+def join_on_gpu():
+    """On the rank's own of the GPUs that the process sees, as torchrun's programs do."""
     global device
+    torch.set_num_threads(1)
     number = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     torch.cuda.set_device(number)
     device = f"cuda:{number}"
+    torch.distributed.init_process_group("nccl")
 
 
 def gpu_guard(budget):
@@ -110,6 +112,13 @@ def train(engine, guard=None, made=None):
     return {"losses": losses, "parameters": parameters, "moved": moved, "faults": faults, "phase": guard.phase if guard else ""}
 
 
+def leave(place, told):
+    with open(os.path.join(place, f"rank{torch.distributed.get_rank()}.json"), "w") as file:
+        json.dump(told, file)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
 def rank_main(place, shares, engines):
     """All trainings of one rank, into a file."""
     import gc
@@ -130,17 +139,12 @@ def rank_main(place, shares, engines):
             gc.collect()
             with folder() as slow, vedette.Guard(int(share * peak), slow=f"nvme:{slow}", chunk=chunk) as guard:
                 told[engine][str(share)] = {**train(engine, guard), "peak": peak, "mechanism": guard.mechanism}
-    with open(os.path.join(place, f"rank{torch.distributed.get_rank()}.json"), "w") as file:
-        json.dump(told, file)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    leave(place, told)
 
 
 def gpu_rank_main(place, shares, engines):
     """As rank_main(), on a simulated GPU; and with an engine that is made before its guard, and exchanges."""
-    torch.set_num_threads(1)
-    use_gpu()
-    torch.distributed.init_process_group("nccl")
+    join_on_gpu()
     told = {}
     for engine in engines:
         torch.cuda.reset_peak_memory_stats()
@@ -154,17 +158,12 @@ def gpu_rank_main(place, shares, engines):
         told["made before"] = {**train("ddp", guard, made), "peak": peak}
     told["exchanges"] = {"plain": exchange(), "guarded": exchange(gpu_guard(f"{1024 + 256 * torch.distributed.get_world_size()}KiB"))}
     told["races"] = ctypes.CDLL(None).simulated_races()
-    with open(os.path.join(place, f"rank{torch.distributed.get_rank()}.json"), "w") as file:
-        json.dump(told, file)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    leave(place, told)
 
 
 def killed_rank_main(place, shares, engines):
     """The job of which one rank is killed in a collective."""
-    torch.set_num_threads(1)
-    use_gpu()
-    torch.distributed.init_process_group("nccl")
+    join_on_gpu()
     with gpu_guard("4MiB") as guard:
         train("ddp", guard)
 

@@ -1,7 +1,10 @@
 // "cuda:1" and "cuda", as libtorch calls a GPU, are "gpu:1" and "gpu:0".
 #pragma once
+#include <charconv>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace vedette {
 
@@ -10,6 +13,16 @@ inline std::string gpu_name(std::string_view fast) {
   if (!fast.starts_with(cuda)) return std::string(fast);
   const std::string_view number = fast.substr(cuda.size());
   return number.empty() ? "gpu:0" : "gpu" + std::string(number);
+}
+
+// Of "gpu:N"; nullopt: it is something else.
+inline std::optional<int> gpu_number(std::string_view name) {
+  constexpr std::string_view scheme = "gpu:";
+  if (!name.starts_with(scheme)) return std::nullopt;
+  int number = -1;
+  const char* const end = name.data() + name.size();
+  const auto read = std::from_chars(name.data() + scheme.size(), end, number);
+  return read.ptr == end && read.ec == std::errc() && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace vedette

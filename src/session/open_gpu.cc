@@ -2,10 +2,10 @@
 #include "session/open_gpu.h"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
+#include "base/gpu_name.h"
 #include "base/readable.h"
 #include "cuda/managed_tracker.h"
 #include "session/below_gpu.h"
@@ -22,13 +22,7 @@ Error unsupported(std::string message) {
 }
 
 Result<int> ordinal_of(std::string_view fast) {
-  constexpr std::string_view scheme = "gpu:";
-  int ordinal = -1;
-  if (fast.starts_with(scheme)) {
-    const char* const end = fast.data() + fast.size();
-    const auto read = std::from_chars(fast.data() + scheme.size(), end, ordinal);
-    if (read.ptr == end && read.ec == std::errc() && ordinal >= 0) return ordinal;
-  }
+  if (const auto number = gpu_number(fast)) return *number;
   return unsupported("fast memory '" + std::string(fast) + "' is unknown; use dram, or gpu:N with the number of a GPU");
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <charconv>
 #include <cstdio>
 #include <mutex>
 #include <optional>
@@ -98,16 +97,10 @@ std::atomic<bool> fraction_was_divided{false};  // among the ranks of this machi
 // The last one that became Bytes here: a guard of GPU memory takes it of the GPU's.
 thread_local std::optional<std::pair<Fraction, Bytes>> last_fraction;
 
-// "gpu:N" and "cuda:N"; "gpu" and "cuda" are the process's own. nullopt: the session names what is wrong.
-std::optional<int> gpu_number(std::string_view fast) {
+// "gpu" and "cuda" are the process's own. nullopt: the session names what is wrong.
+std::optional<int> number_of_gpu(const std::string& fast) {
   if (fast == "gpu" || fast == "cuda") return adapter::GpuStorages::own_number();
-  const std::string name = gpu_name(fast);
-  constexpr std::string_view scheme = "gpu:";
-  int number = -1;
-  const char* const end = name.data() + name.size();
-  if (!name.starts_with(scheme)) return std::nullopt;
-  const auto read = std::from_chars(name.data() + scheme.size(), end, number);
-  return read.ptr == end && read.ec == std::errc() && number >= 0 ? std::optional(number) : std::nullopt;
+  return gpu_number(gpu_name(fast));
 }
 
 }  // namespace
@@ -160,7 +153,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   // First: libtorch remembers whether there is CUDA from when it is first asked.
   const auto given = std::exchange(last_fraction, std::nullopt);
   const bool on_gpu = options.fast != "dram";
-  if (const auto number = on_gpu ? gpu_number(options.fast) : std::nullopt) {
+  if (const auto number = on_gpu ? number_of_gpu(options.fast) : std::nullopt) {
     options.fast = "gpu:" + std::to_string(*number);
     options.gpu = state_->gpu = &adapter::GpuStorages::open(*number);
     const c10::DeviceGuard on_device(adapter::GpuStorages::device());

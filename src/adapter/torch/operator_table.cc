@@ -10,6 +10,7 @@
 
 #include "adapter/torch/fused_steps.h"
 #include "adapter/torch/gpu_lists.h"
+#include "adapter/torch/stream_works.h"
 
 namespace vedette::adapter {
 namespace {
@@ -129,8 +130,7 @@ void tell_results(const c10::FunctionSchema& schema, Operator& of) {
 bool goes_through_a_list(std::string_view name) { return name.starts_with("aten::_foreach_"); }
 
 // Collectives write tensors that their schemas call read, and go on writing after they have returned.
-bool communicates(std::string_view name) { return name.starts_with("c10d::"); }
-bool begins_works(std::string_view name) { return communicates(name) || name.starts_with("_c10d_functional::"); }
+bool begins_works(std::string_view name) { return is_of_c10d(name) || name.starts_with("_c10d_functional::"); }
 
 Operator describe(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
@@ -149,7 +149,7 @@ Operator describe(const c10::OperatorHandle& handle) {
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;
     if (writes(argument.alias_info()))
       use = argument.is_out() || fills(name) ? Operator::overwrite : Operator::read | Operator::write;
-    if (communicates(name) || changes_statistics(name, argument.name())) use = Operator::read | Operator::write;
+    if (is_of_c10d(name) || changes_statistics(name, argument.name())) use = Operator::read | Operator::write;
     result.uses.push_back(use);
   }
   return result;
