@@ -288,8 +288,9 @@ class Session {
   // with a sentence; mlockall before a session opens, and MCL_FUTURE at any time, leave the arena unlocked. A zero-copy
   // send (MSG_ZEROCOPY, vmsplice) goes on using memory after its call. Without a scope that lasts until it is done,
   // memory that leaves meanwhile is sent with other tensors' bytes. The kernel does not show such uses. Memory without
-  // room within `patience` is not held, and a message says so.
-  ResidentScope resident(const void* memory, std::chrono::milliseconds patience = {});
+  // room within `patience` is not held, and a message says so, or Failure (out_of_memory) does.
+  enum class NoRoom : std::uint8_t { is_said, is_thrown };
+  ResidentScope resident(const void* memory, std::chrono::milliseconds patience = {}, NoRoom no_room = NoRoom::is_said);
 
   // The functions that only memory of a GPU has; nullptr where fast memory is not a GPU's. It lives as long as the
   // arena.

@@ -107,7 +107,8 @@ class Guard {
   // in a step: the ops of this scope are one layer, whatever parameters they use
   Layer layer(std::string_view name);
   // Pins the tensor's memory, for system calls and other libraries. A zero-copy send (MSG_ZEROCOPY, vmsplice) needs it
-  // until the send is done, or may carry other tensors' bytes.
+  // until the send is done, or may carry other tensors' bytes. Failure (out_of_memory): the budget has no room for it
+  // beside what is pinned already.
   ResidentScope resident(const at::Tensor& tensor);
 
   // Moves all watched storages and their gradients to ordinary memory; training goes on without the guard. Throws

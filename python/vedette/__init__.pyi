@@ -133,8 +133,8 @@ class Guard:
         """In a step: the operators in this scope are one layer of reports, whatever parameters they use."""
     def resident(self, tensor: torch.Tensor) -> AbstractContextManager[None]:
         """`with guard.resident(t):` pins the tensor's memory, for system calls and other libraries (numpy, sockets) where userfaultfd
-        is missing. A zero-copy send needs it until the send is done. Raises Failure ("out_of_memory") for a tensor that is larger than
-        the budget; where the budget has no room for it beside others that are pinned, a message says that it is not.
+        is missing. A zero-copy send needs it until the send is done. Raises Failure ("out_of_memory") for a tensor that has no
+        room in the budget beside what is pinned already.
         """
     def bring_home(self) -> None:
         """Moves what is watched, and its gradients, to ordinary memory; training goes on without the guard. What another library has,

@@ -323,18 +323,18 @@ void SessionCore::uses_beside(const Session::UseBeside& use) {
   if (op_depth_ > 0 && wants_uses_beside()) logger_.uses_beside(use);
 }
 
-std::optional<ChunkRange> SessionCore::hold(const void* memory, std::chrono::milliseconds patience) {
+Result<std::optional<ChunkRange>> SessionCore::hold(const void* memory, std::chrono::milliseconds patience) {
   ChunkRange chunks;
   {
     const std::lock_guard lock(mutex_);
-    if (owner_of(memory) != this) return std::nullopt;
+    if (owner_of(memory) != this) return std::optional<ChunkRange>();
     const auto found = arena_.holding(memory);
     if (found != arena_.tensors().end()) {
       chunks = arena_.chunks_of(found->first, found->second.bytes.value);
     } else if (const auto small = arena_.slab_chunk_that_may_leave(memory)) {
       chunks = ChunkRange::one(*small);
     } else {
-      return std::nullopt;
+      return std::optional<ChunkRange>();
     }
   }
   const bool made_first = recomputer_ != nullptr && executor_->traits().whole_tensors;
@@ -342,15 +342,14 @@ std::optional<ChunkRange> SessionCore::hold(const void* memory, std::chrono::mil
   while (true) {
     if (made_first) recomputer_->make({&chunks, 1}, {});
     const auto held = executor_->hold(chunks);
-    if (held) return chunks;
+    if (held) return std::optional(chunks);
     if (made_first && held.error().cause == Cause::infeasible) continue;  // the op thread has dropped it meanwhile
     if (std::chrono::steady_clock::now() < deadline) {                    // an op ends, or another scope
       constexpr std::chrono::milliseconds between_attempts{1};
       std::this_thread::sleep_for(between_attempts);
       continue;
     }
-    messages_.post(held.error().message);
-    return std::nullopt;
+    return held.error();
   }
 }
 

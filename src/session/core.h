@@ -82,7 +82,8 @@ class SessionCore {
   bool wants_uses_beside() const noexcept;
   void uses_beside(const Session::UseBeside& use);
   // nullopt: always in fast memory, or there was no room within `patience`
-  std::optional<ChunkRange> hold(const void* memory, std::chrono::milliseconds patience);
+  // No chunks: memory that is always resident. Errors: no room within `patience`.
+  Result<std::optional<ChunkRange>> hold(const void* memory, std::chrono::milliseconds patience);
   void release_hold(ChunkRange chunks) noexcept;
 
   // --- steps and ops (core_steps.cc) ---------------------------------------------------------------------------------
@@ -179,6 +180,7 @@ class SessionCore {
   void take_plan(PlanInMaking& made);
   void plan_is_made(Bucket& bucket, const Result<void>& made);
   void tell_plan(Bucket& bucket);
+  void say_that_nothing_moves(const Bucket& bucket);
   void size_machine_for(Bucket& bucket);
   void announce_leaving(const StepPlan& plan);
   void report_places(const Bucket& placed) const;
@@ -220,7 +222,7 @@ class SessionCore {
   std::unique_ptr<PageProfile> pages_;                 // while a step is profiled
   std::unique_ptr<Recomputer> recomputer_;             // nullptr: nothing is dropped
   struct Once {
-    bool profiled = false, advised_on_rows = false;
+    bool profiled = false, planned = false, advised_on_rows = false;
   };
   Once once_;
 };

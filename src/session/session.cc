@@ -145,14 +145,17 @@ void Session::keep_recipe(std::unique_ptr<Recipe> recipe) {
 
 bool Session::may_be_dropped(const void* memory) const noexcept { return !in_child() && core_->may_be_dropped(memory); }
 
-ResidentScope Session::resident(const void* memory, std::chrono::milliseconds patience) {
+ResidentScope Session::resident(const void* memory, std::chrono::milliseconds patience, NoRoom no_room) {
   const Uncancelled in_here;
   if (in_child()) return ResidentScope(nullptr, 0, 0);
   const auto held = core_->hold(memory, patience);
+  if (!held && no_room == NoRoom::is_thrown) throw Failure(held.error());
+  if (!held) core_->post(held.error().message);
+  const std::optional<ChunkRange> chunks = held ? *held : std::nullopt;
   deliver_or(*core_, [&] {
-    if (held) core_->release_hold(*held);
+    if (chunks) core_->release_hold(*chunks);
   });
-  return held ? ResidentScope(core_, held->first().value, held->size()) : ResidentScope(nullptr, 0, 0);
+  return chunks ? ResidentScope(core_, chunks->first().value, chunks->size()) : ResidentScope(nullptr, 0, 0);
 }
 
 GpuMemory* Session::gpu() const noexcept { return in_child() ? nullptr : core_->gpu(); }

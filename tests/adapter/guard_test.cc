@@ -211,6 +211,18 @@ TEST(Guard, RefusesToKeepATensorResidentThatIsLargerThanTheBudget) {
               ::testing::ThrowsMessage<Failure>(HasSubstr("4.0 MiB does not fit into the budget of 1.0 MiB")));
 }
 
+TEST(Guard, RefusesToKeepATensorResidentThatHasNoRoomBesideOthersThatAre) {
+  Guard guard(tight(1 << 20));
+  const at::Tensor first = at::ones({3 << 16}), second = at::ones({3 << 16});  // 768 KiB each
+  {
+    const auto pinned = guard.resident(first);
+    EXPECT_THAT([&] { const auto more = guard.resident(second); },
+                ::testing::ThrowsMessage<Failure>(HasSubstr("cannot be kept in fast memory")));
+  }
+  const auto pinned = guard.resident(second);
+  EXPECT_EQ(second.sum().item<float>(), 3 << 16);
+}
+
 TEST(Guard, ServesATensorThatOutlivesIt) {
   at::Tensor survivor;
   {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "session/core.h"
@@ -123,6 +124,33 @@ TEST(Messages, ACallbackAsksTheSession) {
   EXPECT_TRUE(heard_of("rows of tables"));
   EXPECT_TRUE(heard_of("cannot be kept in fast memory"));
   EXPECT_GE(asked, 3u);
+}
+
+// Once, and not where a plan moves or where no plan could.
+TEST(Messages, SayWhereNothingWillMove) {
+  for (const auto& [budget, policy, expected] :
+       {std::tuple{16_MiB, "vedette", 1}, std::tuple{3_MiB, "vedette", 0}, std::tuple{3_MiB, "on-demand", 0}}) {
+    int said = 0;
+    const auto session = Session::open({.fast_memory = budget,
+                                        .slow = "host",
+                                        .policy = policy,
+                                        .chunk = 64_KiB,
+                                        .on_message =
+                                            [&said = said](std::string_view sentence) {
+                                              said += sentence.find("nothing will move") != sentence.npos ? 1 : 0;
+                                            }})
+                             .value();
+    std::vector<Block> blocks;
+    for (int b = 0; b < 5; ++b) blocks.emplace_back(*session, 1 << 20, true);
+    for (int s = 0; s < 6; ++s) {
+      const auto step = session->step();
+      for (const Block& block : blocks) {
+        const void* const reads[] = {block.address()};
+        const auto op = session->op("read", reads, {});
+      }
+    }
+    EXPECT_EQ(said, expected) << policy << " in " << budget.value;
+  }
 }
 
 }  // namespace

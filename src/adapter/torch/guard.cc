@@ -237,7 +237,8 @@ ResidentScope Guard::resident(const at::Tensor& tensor) {
                        " does not fit into the budget of " + readable(session().budget()) +
                        "; use a larger budget, or copy the tensor piece by piece.",
                    0});
-  return session().resident(memory);
+  constexpr std::chrono::milliseconds patience{1000};  // ops of other threads end meanwhile
+  return session().resident(memory, patience, Session::NoRoom::is_thrown);
 }
 Session& Guard::session() noexcept { return *state_->session; }
 Counters Guard::counters() const noexcept { return state_->session->counters(); }
