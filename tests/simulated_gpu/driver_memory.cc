@@ -240,6 +240,19 @@ SIMULATED_EXPORT int cuMemHostGetDevicePointer_v2(Address* at, void* memory, uns
   return success;
 }
 
+SIMULATED_EXPORT int cuPointerGetAttribute(void* value, int which, Address at) {
+  if (const int error = enter("cuPointerGetAttribute"); error != 0) return error;
+  constexpr int memory_type = 2, device_pointer = 3, device_ordinal = 9;  // CU_POINTER_ATTRIBUTE_*
+  const void* const memory_at = reinterpret_cast<const void*>(at);
+  const bool device = memory().holds(memory_at);
+  if (!device && !memory().pinned(memory_at) && !is_managed(memory_at, 1)) return error_invalid_value;
+  const auto put = [value](const auto& found) { std::memcpy(value, &found, sizeof found); };
+  if (which == device_pointer) return put(at), success;
+  if (which == memory_type) return put(device ? 2 : 1), success;  // CU_MEMORYTYPE_DEVICE, _HOST
+  if (which == device_ordinal) return put(0), success;
+  return error_not_supported;
+}
+
 SIMULATED_EXPORT int cuMemFreeHost(void* at) {
   if (const int error = enter("cuMemFreeHost"); error != 0) return error;
   return free_host(at);

@@ -52,6 +52,14 @@ SIMULATED_EXPORT int cuDeviceGetPCIBusId(char* id, int length, DeviceNumber) {
 
 SIMULATED_EXPORT int cuDeviceGetAttribute(int* value, Attribute which, DeviceNumber) {
   const std::map<Attribute, int> values = {
+      {Attribute{1}, 1024},      // CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: from here on what Triton asks for
+      {Attribute{10}, 32},       // WARP_SIZE
+      {Attribute{12}, 65536},    // MAX_REGISTERS_PER_BLOCK
+      {Attribute{13}, 1980000},  // CLOCK_RATE
+      {Attribute{36}, 2619000},  // MEMORY_CLOCK_RATE
+      {Attribute{37}, 6144},     // GLOBAL_MEMORY_BUS_WIDTH
+      {Attribute{81}, 233472},   // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+      {Attribute{97}, 232448},   // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
       {Attribute::multiprocessor_count, 132},
       {Attribute::async_engine_count, options().one_engine ? 1 : 2},
       {Attribute::compute_capability_major, 9},
@@ -103,6 +111,18 @@ SIMULATED_EXPORT int cuCtxSetCurrent(ContextHandle context) {
   return success;
 }
 
+SIMULATED_EXPORT int cuCtxGetDevice(DeviceNumber* device) {
+  *device = 0;
+  return enter("cuCtxGetDevice");
+}
+
+SIMULATED_EXPORT int cuCtxGetLimit(std::size_t* value, int) {
+  *value = std::size_t{1} << 20;
+  return enter("cuCtxGetLimit");
+}
+
+SIMULATED_EXPORT int cuCtxSetLimit(int, std::size_t) { return enter("cuCtxSetLimit"); }
+
 SIMULATED_EXPORT int cuCtxSynchronize() {
   if (const int error = enter("cuCtxSynchronize"); error != 0) return error;
   wait_for_device();
@@ -121,6 +141,11 @@ SIMULATED_EXPORT int cuGetErrorName(int error, const char** name) {
   const auto found = names.find(error);
   *name = found == names.end() ? nullptr : found->second;
   return *name == nullptr ? error_invalid_value : success;
+}
+
+SIMULATED_EXPORT int cuStreamIsCapturing(StreamHandle, int* status) {
+  *status = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+  return enter("cuStreamIsCapturing");
 }
 
 SIMULATED_EXPORT int cuGetErrorString(int, const char** text) {

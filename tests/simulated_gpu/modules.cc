@@ -1,20 +1,23 @@
-// Modules of kernels: the simulated device runs those of bench/gpu_probe (gpu_probe/kernels.h), by name, on the
-// processor. A module is the text of its PTX, and has the kernels that are entries there. Another kernel ends the
+// Modules of kernels, and their launches. A module is the text of its PTX, whose entries are kernels of bench/gpu_probe
+// (probe_kernels.h), or a cubin (cubin.h), whose kernels are interpreted (interpreted.h). Another kernel ends the
 // process with its name.
-//
-// Arguments are read when a kernel is launched, since they live until then.
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cstring>
-#include <functional>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cuda/api.h"
+#include "simulated_gpu/cubin.h"
 #include "simulated_gpu/entry.h"
+#include "simulated_gpu/interpreted.h"
 #include "simulated_gpu/memory.h"
+#include "simulated_gpu/order.h"
+#include "simulated_gpu/probe_kernels.h"
 #include "simulated_gpu/streams.h"
 
 using namespace vedette::cuda;
@@ -22,114 +25,120 @@ using namespace vedette::simulated;
 
 namespace {
 
-using Module = std::string;    // PTX
-using Function = std::string;  // its name
-
-struct Kernel {
-  std::vector<Access> accesses;  // of large memory; words that kernel and host share are no matter of order
-  std::function<void()> run;
+struct Module {
+  std::string ptx;
+  std::shared_ptr<const Cubin> cubin;  // shared: a launch is queued with it, and the module may be unloaded meanwhile
 };
 
-class Arguments {
+struct Function {
+  std::string name;
+  std::shared_ptr<const Cubin> cubin;
+};
+
+struct LaunchConfig {  // CUlaunchConfig
+  unsigned grid[3], block[3], shared_bytes;
+  StreamHandle stream;
+  void* attributes;
+  unsigned attribute_count;
+};
+
+constexpr int error_file_not_found = 301;
+constexpr unsigned most_threads = 1024;  // of a block
+
+std::atomic<AskAccesses> ask_accesses{nullptr};  // relaxed: set before the first launch, by the thread that launches
+std::atomic<RunInterpreted> run_interpreted{nullptr};
+
+// Copies of the arguments, and the plain structure over them.
+class Launch {
  public:
-  explicit Arguments(void** pointers) : pointers_(pointers) {}
-  template <class T>
-  T at(std::size_t index) const {
-    T value;
-    std::memcpy(&value, pointers_[index], sizeof value);
-    return value;
+  Launch(const Function& function, const unsigned* grid, void** arguments)
+      : name_(function.name), cubin_(function.cubin) {
+    for (const std::size_t bytes : cubin_->kernels.at(name_)) {
+      const auto* const first = static_cast<const std::byte*>(arguments[values_.size()]);
+      values_.emplace_back(first, first + bytes);
+      sizes_.push_back(bytes);
+    }
+    for (const auto& value : values_) pointers_.push_back(value.data());
+    plain_ = {.name = name_.c_str(),
+              .image = cubin_->image.data(),
+              .image_bytes = cubin_->image.size(),
+              .grid = {grid[0], grid[1], grid[2]},
+              .argument_count = static_cast<unsigned>(values_.size()),
+              .arguments = pointers_.data(),
+              .argument_bytes = sizes_.data(),
+              .access_count = 0,
+              .accesses = nullptr};
   }
-  Address address(std::size_t index) const { return at<Address>(index); }
-  std::uint64_t count(std::size_t index) const { return at<std::uint64_t>(index); }
-  std::uint32_t word(std::size_t index) const { return at<std::uint32_t>(index); }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  std::vector<Access> ask(AskAccesses asked) {
+    accesses_.resize(4096);
+    accesses_.resize(static_cast<std::size_t>(asked(&plain_, accesses_.data(), static_cast<int>(accesses_.size()))));
+    plain_.access_count = static_cast<unsigned>(accesses_.size());
+    plain_.accesses = accesses_.data();
+    std::vector<Access> found;
+    for (const InterpretedAccess& each : accesses_)
+      found.push_back({.at = each.at, .bytes = each.bytes, .write = each.write != 0});
+    return found;
+  }
+  const InterpretedLaunch& plain() const { return plain_; }
 
  private:
-  void** pointers_;
+  const std::string name_;
+  const std::shared_ptr<const Cubin> cubin_;
+  std::vector<std::vector<std::byte>> values_;
+  std::vector<const void*> pointers_;
+  std::vector<std::size_t> sizes_;
+  std::vector<InterpretedAccess> accesses_;
+  InterpretedLaunch plain_{};
 };
 
-void* pointer(Address at) { return reinterpret_cast<void*>(at); }
-std::uint32_t* words_at(Address at) { return static_cast<std::uint32_t*>(memory().reach(pointer(at))); }
-volatile std::uint32_t& flag(Address at) { return *words_at(at); }
-Access access(Address at, std::size_t bytes, bool write) { return {.at = pointer(at), .bytes = bytes, .write = write}; }
-
-// compute and walk: until stopped, or for a time at most.
-Kernel busy(const Arguments& given, bool walks) {
-  const std::uint64_t ns = given.count(0);
-  const Address started = given.address(1), stop = given.address(2), from = walks ? given.address(3) : 0;
-  const std::size_t bytes = walks ? given.count(4) * 16 : 0;
-  const auto run = [=] {
-    using Clock = std::chrono::steady_clock;
-    const auto end = Clock::now() + std::chrono::nanoseconds(ns);
-    flag(started) = 1;
-    while (flag(stop) == 0 && Clock::now() < end) {
-      for (std::size_t at = 0; at < bytes; at += 4096) ++*words_at(from + at);
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-  };
-  if (!walks) return {.accesses = {}, .run = run};
-  return {.accesses = {access(from, bytes, true)}, .run = run};
-}
-
-Kernel write(const Arguments& given) {
-  const Address to = given.address(0);
-  const std::size_t words = given.count(1) * 4;
-  return {.accesses = {access(to, words * 4, true)},
-          .run = [=, value = given.word(2)] { std::fill_n(words_at(to), words, value); }};
-}
-
-Kernel read(const Arguments& given) {
-  const Address from = given.address(0);
-  const std::size_t words = given.count(1) * 4;
-  return {.accesses = {access(from, words * 4, false)}, .run = [=, sink = given.address(2)] {
-            std::uint32_t all = 0;
-            for (std::size_t i = 0; i < words; i += 16) all ^= words_at(from)[i];
-            if (all == 0x9E3779B9) flag(sink) = all;
+KernelWork work_of(const Function& function, const unsigned* grid, void** arguments) {
+  if (auto of_probe = probe_kernel(function.name, arguments); of_probe && function.cubin == nullptr) return *of_probe;
+  const AskAccesses ask = ask_accesses.load(std::memory_order_relaxed);
+  if (function.cubin == nullptr || ask == nullptr)
+    misuse("the kernel " + function.name +
+           " is launched, which the simulation does not know; add it to probe_kernels.cc, or interpret kernels of "
+           "cubins (interpreted.h)");
+  const auto launched = std::make_shared<Launch>(function, grid, arguments);
+  return {.accesses = launched->ask(ask), .run = [launched] {
+            if (const auto run = run_interpreted.load(std::memory_order_relaxed)) run(&launched->plain());
           }};
 }
 
-Kernel check(const Arguments& given) {
-  const Address from = given.address(0);
-  const std::size_t words = given.count(1) * 4;
-  return {.accesses = {access(from, words * 4, false)}, .run = [=, value = given.word(2), wrong = given.address(3)] {
-            const std::uint32_t* const first = words_at(from);
-            if (std::any_of(first, first + words, [&](std::uint32_t each) { return each != value; })) flag(wrong) = 1;
-          }};
+int launch_kernel(const Function& function, const unsigned* grid, const unsigned* block, StreamHandle stream,
+                  void** arguments) {
+  const auto product = [](const unsigned* of) { return std::uint64_t{of[0]} * of[1] * of[2]; };
+  if (product(grid) == 0 || product(block) == 0 || product(block) > most_threads) return error_invalid_value;
+  KernelWork work = work_of(function, grid, arguments);
+  launch(*stream_of(stream), function.name, work.accesses, std::move(work.run));
+  return success;
 }
 
-// touch and store: one word of each stride.
-Kernel each_stride(const Arguments& given, bool written) {
-  const Address from = given.address(0);
-  const std::uint64_t stride = given.count(1), count = given.count(2);
-  const Address sink = written ? 0 : given.address(3);
-  const auto run = [=] {
-    std::uint32_t all = 0;
-    for (std::uint64_t i = 0; i < count; ++i) {
-      volatile std::uint32_t& word = flag(from + i * stride);
-      if (written) word = 1;
-      if (!written) all += word;
-    }
-    if (!written && all == 0x9E3779B9) flag(sink) = all;
-  };
-  return {.accesses = {access(from, stride * count, written)}, .run = run};
-}
-
-const std::map<std::string, Kernel (*)(const Arguments&)>& kernels() {
-  static const std::map<std::string, Kernel (*)(const Arguments&)> known = {
-      {"compute", [](const Arguments& given) { return busy(given, false); }},
-      {"walk", [](const Arguments& given) { return busy(given, true); }},
-      {"read", read},
-      {"write", write},
-      {"check", check},
-      {"touch", [](const Arguments& given) { return each_stride(given, false); }},
-      {"store", [](const Arguments& given) { return each_stride(given, true); }}};
-  return known;
+Module* read_module(const char* image) {
+  if (is_cubin(image)) return new Module{.ptx = {}, .cubin = std::make_shared<Cubin>(read_cubin(image))};
+  return new Module{.ptx = image, .cubin = nullptr};
 }
 
 }  // namespace
 
 SIMULATED_EXPORT int cuModuleLoadData(Module** module, const void* image) {
   if (const int error = enter("cuModuleLoadData"); error != 0) return error;
-  *module = new Module(static_cast<const char*>(image));
+  *module = read_module(static_cast<const char*>(image));
+  return success;
+}
+
+SIMULATED_EXPORT int cuModuleLoadDataEx(Module** module, const void* image, unsigned, int*, void**) {
+  return cuModuleLoadData(module, image);
+}
+
+SIMULATED_EXPORT int cuModuleLoad(Module** module, const char* path) {
+  if (const int error = enter("cuModuleLoad"); error != 0) return error;
+  std::ifstream file(path, std::ios::binary);
+  const std::string image{std::istreambuf_iterator<char>(file), {}};
+  if (image.empty()) return error_file_not_found;
+  *module = read_module(image.c_str());
   return success;
 }
 
@@ -141,19 +150,63 @@ SIMULATED_EXPORT int cuModuleUnload(Module* module) {
 
 SIMULATED_EXPORT int cuModuleGetFunction(Function** function, Module* module, const char* name) {
   if (const int error = enter("cuModuleGetFunction"); error != 0) return error;
-  if (module->find(std::string(".entry ") + name + "(") == module->npos) return error_not_found;
-  *function = new Function(name);  // few, and as long as the process
+  const bool found = module->cubin != nullptr
+                         ? module->cubin->kernels.contains(name)
+                         : module->ptx.find(std::string(".entry ") + name + "(") != module->ptx.npos;
+  if (!found) return error_not_found;
+  *function = new Function{.name = name, .cubin = module->cubin};  // few, and as long as the process
   return success;
 }
 
-SIMULATED_EXPORT int cuLaunchKernel(Function* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned,
-                                    unsigned, unsigned, StreamHandle stream, void** arguments, void**) {
-  if (const int error = enter("cuLaunchKernel"); error != 0) return error;
-  if (blocks == 0 || threads == 0 || threads > 1024) return error_invalid_value;
-  const auto known = kernels().find(*function);
-  if (known == kernels().end())
-    misuse("the kernel " + *function + " is launched, which the simulation does not know; add it to modules.cc");
-  Kernel kernel = known->second(Arguments(arguments));
-  launch(*stream_of(stream), *function, kernel.accesses, std::move(kernel.run));
+SIMULATED_EXPORT int cuFuncGetAttribute(int* value, int which, Function*) {
+  constexpr int max_threads_per_block = 0, registers = 4;  // CU_FUNC_ATTRIBUTE_*
+  *value = which == max_threads_per_block ? static_cast<int>(most_threads) : which == registers ? 32 : 0;
+  return enter("cuFuncGetAttribute");
+}
+
+SIMULATED_EXPORT int cuFuncSetAttribute(Function*, int, int) { return enter("cuFuncSetAttribute"); }
+SIMULATED_EXPORT int cuFuncSetCacheConfig(Function*, int) { return enter("cuFuncSetCacheConfig"); }
+
+SIMULATED_EXPORT int cuOccupancyMaxActiveClusters(int* count, Function*, const void*) {
+  *count = 1;
+  return enter("cuOccupancyMaxActiveClusters");
+}
+
+SIMULATED_EXPORT int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* count, Function*, int, std::size_t) {
+  *count = 1;
+  return enter("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+}
+
+// The 128 bytes are opaque to a program. Here they are the address, the type, the rank, extents, and strides in bytes.
+SIMULATED_EXPORT int cuTensorMapEncodeTiled(void* map, int type, std::uint32_t rank, void* at,
+                                            const std::uint64_t* extents, const std::uint64_t* strides,
+                                            const std::uint32_t*, const std::uint32_t*, int, int, int, int) {
+  if (const int error = enter("cuTensorMapEncodeTiled", false); error != 0) return error;
+  if (rank == 0 || rank > 5) return error_invalid_value;
+  std::uint64_t words[16] = {reinterpret_cast<std::uint64_t>(at), static_cast<std::uint64_t>(type), rank};
+  std::copy_n(extents, rank, words + 3);
+  std::copy_n(strides, rank - 1, words + 8);
+  std::memcpy(map, words, sizeof words);
   return success;
 }
+
+SIMULATED_EXPORT int cuLaunchKernel(Function* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned, StreamHandle stream,
+                                    void** arguments, void**) {
+  if (const int error = enter("cuLaunchKernel"); error != 0) return error;
+  const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+  return launch_kernel(*function, grid, block, stream, arguments);
+}
+
+SIMULATED_EXPORT int cuLaunchKernelEx(const LaunchConfig* config, Function* function, void** arguments, void**) {
+  if (const int error = enter("cuLaunchKernelEx"); error != 0) return error;
+  return launch_kernel(*function, config->grid, config->block, config->stream, arguments);
+}
+
+SIMULATED_EXPORT void simulated_gpu_interpret(AskAccesses ask, RunInterpreted run) {
+  ask_accesses.store(ask, std::memory_order_relaxed);
+  run_interpreted.store(run, std::memory_order_relaxed);
+}
+SIMULATED_EXPORT void* simulated_gpu_reach(const void* device) { return memory().reach(device); }
+SIMULATED_EXPORT std::size_t simulated_gpu_race_count() { return order().races().size(); }
+SIMULATED_EXPORT void simulated_gpu_end(const char* sentence) { misuse(sentence); }
