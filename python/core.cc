@@ -19,6 +19,8 @@
 
 #include "adapter/torch/exported.h"
 #include "adapter/torch/gpu_addresses.h"
+#include "adapter/torch/gpu_beside.h"
+#include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/gradient_hooks.h"
 #include "adapter/torch/operators.h"
 #include "adapter/torch/ordinary_memory.h"
@@ -186,6 +188,9 @@ struct Resident {
 struct OrdinaryMemory {
   std::optional<adapter::OrdinaryMemory> held = {};
 };
+struct BesideTheBudget {
+  std::optional<adapter::BesideTheBudget> held = {};
+};
 struct OptimizerStep {
   std::optional<adapter::OptimizerSteps> held = {};
 };
@@ -223,26 +228,9 @@ std::optional<std::uint64_t> address_of_tensor(const at::Tensor& tensor) {
   return *begin + static_cast<std::uint64_t>(tensor.storage_offset()) * tensor.itemsize();
 }
 
-// A kernel that torch.compile made, called as the generated code calls it. `writes` says of each argument whether the
-// kernel writes it: its type in C++ is a pointer to what is not const.
-class Kernel {
- public:
-  Kernel(py::object kernel, std::vector<bool> writes, std::string called)
-      : name(std::move(called)), kernel_(std::move(kernel)), writes_(std::move(writes)) {}
-  py::object call(const py::args& arguments) const {
-    std::vector<at::Tensor> reads, writes;
-    for (std::size_t i = 0; i < arguments.size() && i < writes_.size(); ++i) {
-      PyObject* const argument = PyTuple_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i));
-      if (THPVariable_Check(argument)) (writes_[i] ? writes : reads).push_back(THPVariable_Unpack(argument));
-    }
-    const Announced announced(name, reads, writes);
-    PyObject* const result = PyObject_CallObject(kernel_.ptr(), arguments.ptr());
-    if (result == nullptr) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(result);
-  }
-  std::string name;
-
- private:
+// A call of a kernel, with the tensors that it reads and writes.
+py::object call_as_op(const std::string& name, std::span<const at::Tensor> reads, std::span<const at::Tensor> writes,
+                      const auto& call) {
   struct Announced {
     Announced(const std::string& name, std::span<const at::Tensor> reads, std::span<const at::Tensor> writes) {
       const py::gil_scoped_release no_gil;
@@ -256,6 +244,29 @@ class Kernel {
     Announced& operator=(const Announced&) = delete;
     std::optional<adapter::KernelOp> op;
   };
+  const Announced announced(name, reads, writes);
+  PyObject* const result = call();
+  if (result == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
+}
+
+// A kernel that torch.compile made, called as the generated code calls it. `writes` says of each argument whether the
+// kernel writes it: its type in C++ is a pointer to what is not const.
+class Kernel {
+ public:
+  Kernel(py::object kernel, std::vector<bool> writes, std::string called)
+      : name(std::move(called)), kernel_(std::move(kernel)), writes_(std::move(writes)) {}
+  py::object call(const py::args& arguments) const {
+    std::vector<at::Tensor> reads, writes;
+    for (std::size_t i = 0; i < arguments.size() && i < writes_.size(); ++i) {
+      PyObject* const argument = PyTuple_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i));
+      if (THPVariable_Check(argument)) (writes_[i] ? writes : reads).push_back(THPVariable_Unpack(argument));
+    }
+    return call_as_op(name, reads, writes, [&] { return PyObject_CallObject(kernel_.ptr(), arguments.ptr()); });
+  }
+  std::string name;
+
+ private:
   py::object kernel_;
   std::vector<bool> writes_;
 };
@@ -296,6 +307,10 @@ void bind_scopes(py::module_& module) {
       .def(py::init<>())
       .def("__enter__", [](OrdinaryMemory& memory) { memory.held.emplace(); })
       .def("__exit__", [](OrdinaryMemory& memory, const py::args&) { memory.held.reset(); });
+  py::class_<BesideTheBudget>(module, "BesideTheBudget")
+      .def(py::init<>())
+      .def("__enter__", [](BesideTheBudget& memory) { memory.held.emplace(); })
+      .def("__exit__", [](BesideTheBudget& memory, const py::args&) { memory.held.reset(); });
   py::class_<OptimizerStep>(module, "OptimizerStep")
       .def(py::init<>())
       .def("__enter__", [](OptimizerStep& step) { step.held.emplace(); })
@@ -322,6 +337,15 @@ void bind_kernels(py::module_& module) {
       .def(py::init<py::object, std::vector<bool>, std::string>())
       .def_readwrite("name", &Kernel::name)
       .def("__call__", &Kernel::call);
+  using Tensors = std::vector<at::Tensor>;
+  module.def("call_as_op",
+             [](const std::string& name, const Tensors& reads, const Tensors& writes, const py::function& kernel) {
+               return call_as_op(name, reads, writes, [&] { return PyObject_CallNoArgs(kernel.ptr()); });
+             });
+  module.def("guards_a_gpu", [] {
+    const adapter::GpuStorages* const gpu = adapter::GpuStorages::opened();
+    return gpu != nullptr && gpu->active();
+  });
 }
 
 void bind_counters(py::module_& module) {

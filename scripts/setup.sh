@@ -4,6 +4,7 @@
 #
 #   scripts/setup.sh                                 the newest libtorch with which the tests pass
 #   VEDETTE_TORCH_VERSION=2.12.1 scripts/setup.sh    another one, in its place
+#   scripts/setup.sh --tests                         also Triton, of the version that torch names: 1 GB, for tests alone
 #   scripts/setup.sh --full                          also what the slow tests of test.sh --full need: an emulator, and
 #                                                    another kernel for its guest
 #   scripts/setup.sh --packages fedora               prints the system's packages, as debian, fedora, arch or conda
@@ -102,6 +103,7 @@ packages_of() {
 guest_kernel=build/guest/vmlinuz  # of Debian's linux-image-amd64, which is unpacked there, not installed
 packages_gib=3     # the Debian packages, unpacked, with their downloads
 venv_gib=4         # the virtual environment, 2 GiB, and its downloads while it is made
+triton_gib=2       # Triton, 1 GiB, and its download
 build_gib=2        # build/ and ccache's folder
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -218,17 +220,42 @@ install_python_packages() {
   [ -n "$torchvision" ] || say "libtorch $torch_version was never tried, and none of torchvision is known for it"
   [ -x "$venv/bin/pip" ] || "$python" -m venv --clear "$venv" ||
     fail "python3 could not make a virtual environment in $venv; delete $venv and run this again."
-  # The wheels unpack through a temporary folder beside .venv: /tmp may be small, and this file system has been checked.
+  pip_install "${python_packages[@]}"
+}
+
+# The wheels unpack through a temporary folder beside .venv: /tmp may be small, and this file system has been checked.
+pip_install() {
   mkdir -p build
   local temporary
   temporary=$(mktemp -d build/pip.XXXXXX)
   if ! TMPDIR=$PWD/$temporary "$venv/bin/python" -m pip install --quiet --no-deps --no-cache-dir \
-    --disable-pip-version-check "${python_packages[@]}"; then
+    --disable-pip-version-check "$@"; then
     rm -rf "$temporary"
-    fail "pip could not install ${python_packages[*]} (its reason is above): most often there is no network, or \
-no package index can be reached."
+    fail "pip could not install $* (its reason is above): most often there is no network, or no package index can be \
+reached."
   fi
   rm -rf "$temporary"
+}
+
+# What the installed torch requires: "triton==3.6.0", or "triton~=3.9.0", which is any 3.9.
+triton_requirement() {
+  sed -n 's/^Requires-Dist: \(triton[=~]=[0-9.]*\).*/\1/p' \
+    "$venv"/lib/python3*/site-packages/torch-"$torch_version".dist-info/METADATA | head -n 1
+}
+
+triton_present() {
+  local version=${1##*=}
+  case $1 in *~=*) version=${version%.*}.* ;; esac
+  compgen -G "$venv/lib/python3*/site-packages/triton-$version.dist-info/RECORD" >/dev/null
+}
+
+install_triton() {
+  local wanted
+  wanted=$(triton_requirement)
+  if [ -z "$wanted" ] || triton_present "$wanted"; then return; fi
+  check_room $triton_gib . "installing Triton into $venv"
+  say "installing $wanted into $venv for tests (200 MB to download)"
+  pip_install "$wanted"
 }
 
 fetch_guest_kernel() {
@@ -263,5 +290,6 @@ missing=()
 if [ "${VEDETTE_SYSTEM_PACKAGES:-}" != present ]; then mapfile -t missing < <(missing_debian_packages); fi
 if [ ${#missing[@]} -gt 0 ]; then install_debian_packages "${missing[@]}"; fi
 if ! python_packages_present; then install_python_packages; fi
+case "${1:-}" in --tests | --full) install_triton ;; esac
 if [ ! -d build/release ]; then check_room $build_gib . "building"; fi
 if [ "${1:-}" = --full ] && [ ! -s "$guest_kernel" ]; then fetch_guest_kernel; fi

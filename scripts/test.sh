@@ -151,11 +151,11 @@ run_part() {
 
 case $mode in
   gate)
-    setup
+    setup --tests
     gate
     ;;
   room)
-    scripts/setup.sh
+    scripts/setup.sh --tests
     [ -f build/release/build.ninja ] || cmake --preset release -DVEDETTE_DATA="$VEDETTE_DATA" >build/release.log
     mapfile -t programs < <(ninja -C build/release -t targets all |
       sed -n "s/^\(tests_$room\(_[a-z0-9_]*\)\?\): phony$/\1/p")

@@ -2,14 +2,11 @@
 
 import contextlib
 import copy
-import os
-import pathlib
 import pickle
-import subprocess
-import sys
 import tempfile
 import threading
-import unittest
+
+import on_simulated_gpu
 
 
 def train(guard=None):
@@ -465,32 +462,8 @@ def wrapped():
             assert guard.counters.bytes_in > 0 and guard.counters.resident_max_bytes <= guard.budget
 
 
-class OnASimulatedGpu(unittest.TestCase):
-    """Each test is a process on the simulated GPU, forked by one that has imported torch for all of them."""
-
-    @classmethod
-    def setUpClass(cls):
-        tree = pathlib.Path(__file__).resolve().parents[2]
-        build = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]).parent
-        if not (build / "tests/simulated_gpu/lib/preload").exists():
-            raise unittest.SkipTest("the simulated GPU of libtorch's device is not built: CUDA's headers are missing")
-        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        environment |= {"VEDETTE_BUILD": str(build), "OMP_WAIT_POLICY": "passive"}
-        place = cls.enterClassContext(tempfile.TemporaryDirectory())
-        names = [what.__name__ for what in (train_in_half, device, storages_in_python, addresses, exports, wrapped,
-                                           save_pretrained)]
-        done = subprocess.run([tree / "scripts/with_simulated_gpu", sys.executable, __file__, place, *names], env=environment,
-                              capture_output=True, text=True, timeout=550)
-        if done.returncode != 0:
-            raise AssertionError((done.stdout + done.stderr)[-3000:])
-        cls.told = {name: pathlib.Path(place, name).read_text() for name in names}
-
-    def run_there(self, what):
-        told = self.told[what.__name__]
-        self.assertNotIn("Exception in RecordFunction callback", told)
-        print(told)
-        self.assertIn("the same bits\n", told)
-        self.assertTrue(told.endswith("status 0\n"), told[-3000:])
+class OnASimulatedGpu(on_simulated_gpu.Processes):
+    functions = (train_in_half, device, storages_in_python, addresses, exports, wrapped, save_pretrained)
 
     def test_has_equal_bits(self):
         self.run_there(train_in_half)
@@ -514,24 +487,5 @@ class OnASimulatedGpu(unittest.TestCase):
         self.run_there(save_pretrained)
 
 
-def run_each(place, names):
-    """Each in a child, whose output and status are a file of its name."""
-    import torch  # noqa: F401  once for all of them: no child inherits more than what an import leaves
-    import vedette  # noqa: F401
-
-    for name in names:
-        child = os.fork()
-        if child == 0:
-            with open(os.path.join(place, name), "w") as output:
-                os.dup2(output.fileno(), 1)
-                os.dup2(output.fileno(), 2)
-            globals()[name]()
-            print("the same bits", flush=True)
-            sys.exit(0)
-        _, status = os.waitpid(child, 0)
-        with open(os.path.join(place, name), "a") as output:
-            output.write(f"status {os.waitstatus_to_exitcode(status)}\n")
-
-
 if __name__ == "__main__":
-    run_each(sys.argv[1], sys.argv[2:])
+    on_simulated_gpu.run_each(globals())

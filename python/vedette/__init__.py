@@ -30,12 +30,13 @@ if not _is_the_command():
     if _refusal:
         raise ImportError(_refusal)
     _for_torch.load(__name__)
-    from . import _compiled, _exports, _files, _workers
+    from . import _compiled, _exports, _files, _launches, _workers
     from ._core import Counters, owns, resolve_vector_math
     from ._guard import Failure, Guard
     from ._step_in_backward import step_in_backward
 
     _compiled.announce_kernels()
+    _launches.announce_launches()
     _exports.mark_exports()
     _files.copy_through_ordinary_memory()
     _workers.come_before_workers_handlers()

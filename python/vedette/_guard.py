@@ -91,6 +91,14 @@ def _leave_mapped_files(tensors):
 _open_guards = weakref.WeakSet()
 
 
+def tell_guards_of_gpus(sentence):
+    """Each is told once."""
+    for guard in list(_open_guards):
+        if guard._told is not None and sentence not in guard._told:
+            guard._told.add(sentence)
+            guard._say(sentence)
+
+
 @atexit.register
 def _close_what_is_open():
     """A recording is whole and the slow tier's file is gone before the interpreter ends."""
@@ -101,7 +109,8 @@ def _close_what_is_open():
 class Guard:
     """A budget of fast memory around a training loop. See vedette/__init__.pyi and docs/python.md."""
 
-    __slots__ = ("_core", "_last_counters", "_last_step", "_left_out", "_modules", "_names_change", "_optimizers", "_say", "__weakref__")
+    __slots__ = ("_core", "_last_counters", "_last_step", "_left_out", "_modules", "_names_change", "_optimizers", "_say", "_told",
+                 "__weakref__")
 
     def __init__(self, fast_memory=None, *, slow="nvme:.", policy="vedette", chunk="2MiB", warmup_steps=1, profile="layers",
                  tracker="best", on_message=None, seed=1, ranks=1, interference_percent=None, fault_us=None, checksums=False,
@@ -124,7 +133,9 @@ class Guard:
         self._names_change = False
         self._left_out = _core.LeftOut()
         self._last_counters = self._last_step = None
+        self._told = None  # sentences of a guard of GPU memory
         if fast.startswith(("gpu", "cuda")):
+            self._told = set()
             from . import _storages  # it needs what stands here
             _storages.serve()
         self._core = _core.Guard(size, share, words)

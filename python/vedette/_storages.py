@@ -49,9 +49,21 @@ def _address_of_tensor(data_ptr):
     @functools.wraps(data_ptr)
     def call(tensor):
         own = None if has_torch_function_unary(tensor) else _core.address_of_tensor(tensor)
+        if own is not None and _asked_stay:
+            _core.mark_storage_exported(tensor.untyped_storage())
+            return data_ptr(tensor)
         return data_ptr(tensor) if own is None else own
 
     return call
+
+
+_asked_stay = False
+
+
+def keep_in_place_what_is_asked_for():
+    """From now on a tensor whose data_ptr() is asked for never moves again: a launcher that vedette does not know asks for it."""
+    global _asked_stay
+    _asked_stay = True
 
 
 def _not_shared(share):

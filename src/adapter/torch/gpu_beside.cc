@@ -1,4 +1,4 @@
-// Operands that exceed a budget: see gpu_beside.h.
+// Operands that exceed a budget, and memory beside it: see gpu_beside.h.
 #include "adapter/torch/gpu_beside.h"
 
 #include <c10/core/DeviceGuard.h>
@@ -12,6 +12,13 @@
 #include "adapter/torch/storages.h"
 
 namespace vedette::adapter {
+namespace {
+thread_local int beside_here = 0;  // BesideTheBudget that lives
+}
+
+BesideTheBudget::BesideTheBudget() noexcept { ++beside_here; }
+BesideTheBudget::~BesideTheBudget() { --beside_here; }
+bool BesideTheBudget::here() noexcept { return beside_here > 0; }
 
 void let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments, std::uint64_t parts) {
   Session& session = *gpu.session();

@@ -14,6 +14,7 @@
 
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/exported.h"
+#include "adapter/torch/gpu_beside.h"
 #include "adapter/torch/gpu_lookups.h"
 #include "adapter/torch/operators.h"
 #include "adapter/torch/storages.h"
@@ -29,11 +30,6 @@ thread_local std::vector<Noted>* noted_here = nullptr;
 thread_local std::vector<Redirected>* redirected_here = nullptr;
 thread_local std::unordered_map<std::size_t, std::uint32_t> born_here;  // by bytes: since redirect_births()
 
-thread_local bool all_to_libtorch = false;
-struct AllToLibtorch {  // allocations of this thread, while it lives
-  AllToLibtorch() noexcept { all_to_libtorch = true; }
-  ~AllToLibtorch() { all_to_libtorch = false; }
-};
 thread_local std::vector<const void*> unseen_here;  // names that were born since this thread's last op ended
 struct Prepared {
   void* stream;
@@ -96,7 +92,7 @@ void* GpuStorages::current_stream() noexcept {
 // --- births and deaths -----------------------------------------------------------------------------------------------
 
 bool GpuStorages::takes(std::size_t bytes) const noexcept {
-  return session_.load() != nullptr && bytes >= small_ && !all_to_libtorch;
+  return session_.load() != nullptr && bytes >= small_ && !BesideTheBudget::here();
 }
 
 // Asked for its address without our lock, since the session's come first. It stays: no operator was seen with it yet.
@@ -187,7 +183,7 @@ void GpuStorages::prepare_workspaces(bool lt) noexcept {
     if (each.stream == stream && (each.lt || !lt)) return;
   if (!on_its_device()) return;
   try {
-    const AllToLibtorch native;
+    const BesideTheBudget native;
     cuda_->make_workspaces(lt);
   } catch (const c10::Error&) {  // the product that needs one says it
   }
@@ -278,7 +274,7 @@ void GpuStorages::moved(const void* name, DeviceAddress address) noexcept {
 std::optional<bool> GpuStorages::same_bytes(DeviceAddress one, DeviceAddress other, std::uint64_t bytes) noexcept {
   constexpr std::uint64_t piece = 64 << 20;
   try {
-    const AllToLibtorch native;
+    const BesideTheBudget native;
     const at::DisableRecordFunctionGuard unheard;
     const at::NoGradGuard no_gradients;
     const c10::DeviceGuard on_device(device());

@@ -43,4 +43,24 @@ void OpOperands::add(const c10::IValue& value, std::uint8_t use, const Announcer
   }
 }
 
+namespace {
+
+// A tensor that fills its storage tells the storage's shape.
+void tell_shape(Session& session, const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) return;
+  if (!covers_its_storage(*tensor.unsafeGetTensorImpl(), *tensor.storage().unsafeGetStorageImpl())) return;
+  const c10::IntArrayRef sizes = tensor.sizes();
+  session.shape(session_memory(*tensor.storage().unsafeGetStorageImpl()), {sizes.data(), sizes.size()});
+}
+
+}  // namespace
+
+void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs) {
+  for (const c10::IValue& input : inputs) {
+    if (input.isTensor()) tell_shape(session, input.toTensor());
+    if (!input.isTensorList()) continue;
+    for (const at::Tensor& tensor : input.toTensorVector()) tell_shape(session, tensor);
+  }
+}
+
 }  // namespace vedette::adapter

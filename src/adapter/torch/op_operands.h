@@ -21,6 +21,9 @@ namespace vedette::adapter {
 // The whole storage is written: its former bytes are of no use.
 bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& storage);
 
+// Of tensors that fill their storages: they tell the storages' shapes.
+void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs);
+
 struct OpOperands {
   OpOperands() = default;  // of a kernel, which notes no small ones
   explicit OpOperands(const Announcer& owner) : small(owner) {}

@@ -62,22 +62,6 @@ bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> in
   return list.size() > 1 && list[0].isTensor() && list[0].toTensor().is_cpu();
 }
 
-// A tensor that fills its storage tells the storage's shape.
-void tell_shape(Session& session, const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != c10::kStrided || !tensor.has_storage() || tensor.is_nested()) return;
-  if (!covers_its_storage(*tensor.unsafeGetTensorImpl(), *tensor.storage().unsafeGetStorageImpl())) return;
-  const c10::IntArrayRef sizes = tensor.sizes();
-  session.shape(session_memory(*tensor.storage().unsafeGetStorageImpl()), {sizes.data(), sizes.size()});
-}
-
-void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs) {
-  for (const c10::IValue& input : inputs) {
-    if (input.isTensor()) tell_shape(session, input.toTensor());
-    if (!input.isTensorList()) continue;
-    for (const at::Tensor& tensor : input.toTensorVector()) tell_shape(session, tensor);
-  }
-}
-
 // Ops are announced one at a time, and the outermost of a thread alone. False: one of this thread's runs.
 bool take_turn() {
   if (op_thread.load(std::memory_order_relaxed) == &this_thread) return false;
@@ -247,43 +231,15 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   return std::make_unique<OpContext>(owner, function, op, operands);
 }
 
-std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::span<const at::Tensor> reads,
-                                                  std::span<const at::Tensor> writes) {
-  Announcer* const owner = announcer.load(std::memory_order_acquire);  // pairs with announce_this_thread()
-  if (owner == nullptr || owner->session.in_child() || !owner->session.wants_ops()) return nullptr;
-  if (!announces_this_thread() || !take_turn()) return nullptr;
-  try {
-    OpOperands operands;
-    for (const at::Tensor& tensor : reads) operands.add(tensor, Operator::read, *owner);
-    for (const at::Tensor& tensor : writes) operands.add(tensor, Operator::read | Operator::write, *owner);
-    if (owner->in_step) {
-      // Autograd sees a compiled region as one node, whose number is not the kernel's.
-      const auto mark = owner->layers.begin_op(
-          {.parameter = operands.parameter, .sequence = -1, .gradients_on = c10::GradMode::is_enabled()});
-      if (mark) owner->session.mark_layer(mark->name, mark->phase);
-    }
-    return std::make_unique<OpContext>(*owner, name.c_str(), operands, c10::ArrayRef<const c10::IValue>());
-  } catch (...) {
-    end_turn_of_this_thread();
-    throw;
-  }
-}
-
 // The op of this thread, which calls the operator, was not called with the storage: it may be away.
 bool is_beside_the_op(const Announcer& owner, const c10::StorageImpl& storage) {
   if (owner.gpu != nullptr && !owner.gpu->was_seen(storage)) return false;
   return std::find(operands_here.begin(), operands_here.end(), session_memory(storage)) == operands_here.end();
 }
 
-// Of an operator that is no op of its own: of a thread that does not train, or called by an op.
-std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::RecordFunction& function, bool in_op) {
-  std::unique_ptr<HoldingContext> context;
-  const auto arguments = arguments_of(function);
-  if (is_taken_apart(arguments)) return nullptr;
-  if (owner.gpu != nullptr && is_of_c10d(function.name())) {
-    context = std::make_unique<HoldingContext>(owner.gpu);
-    context->stream_work.emplace(function.name(), arguments);
-  }
+// Of an operator or a kernel that is no op of its own: of a thread that does not train, or called by an op.
+std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, c10::ArrayRef<const c10::IValue> arguments,
+                                                   bool in_op, std::unique_ptr<HoldingContext> context = nullptr) {
   if (owner.gpu != nullptr && !in_op) let_operands_fit(*owner.gpu, arguments, 2);
   std::vector<c10::StorageImpl*> operands;  // the largest first, while there is room in one piece
   for (const c10::IValue& input : arguments)
@@ -307,11 +263,55 @@ std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::R
   return context;
 }
 
+std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::RecordFunction& function, bool in_op) {
+  std::unique_ptr<HoldingContext> context;
+  const auto arguments = arguments_of(function);
+  if (is_taken_apart(arguments)) return nullptr;
+  if (owner.gpu != nullptr && is_of_c10d(function.name())) {
+    context = std::make_unique<HoldingContext>(owner.gpu);
+    context->stream_work.emplace(function.name(), arguments);
+  }
+  return hold_operands(owner, arguments, in_op, std::move(context));
+}
+
 struct Looking {  // in one order with the announcer: this thread sees that the guard ends, or the guard waits for it
   explicit Looking(bool trains) noexcept : count(trains ? 0 : 1) { looking_at.fetch_add(count); }
   ~Looking() { looking_at.fetch_sub(count); }
   const std::uint32_t count;
 };
+
+std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::span<const at::Tensor> reads,
+                                                  std::span<const at::Tensor> writes) {
+  const bool trains = announcing_thread.load(std::memory_order_relaxed) == &this_thread;  // as in begin()
+  if (!trains && !is_of_a_gpu.load(std::memory_order_relaxed)) return nullptr;
+  const Looking looking(trains);
+  Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
+  if (owner == nullptr || owner->session.in_child() || !owner->session.wants_ops()) return nullptr;
+  const bool in_op = op_thread.load(std::memory_order_relaxed) == &this_thread;
+  std::vector<c10::IValue> values(reads.begin(), reads.end());
+  values.insert(values.end(), writes.begin(), writes.end());
+  const c10::ArrayRef<const c10::IValue> arguments(values.data(), values.size());
+  const bool beside = in_op || !announces_this_thread();  // the CPU's kernels find what is away by page faults
+  if (beside) return owner->gpu == nullptr ? nullptr : hold_operands(*owner, arguments, in_op);
+  if (!take_turn()) return nullptr;
+  try {
+    let_asked_storages_go();
+    if (owner->gpu != nullptr) let_operands_fit(*owner->gpu, arguments);
+    OpOperands operands;
+    for (const at::Tensor& tensor : reads) operands.add(tensor, Operator::read, *owner);
+    for (const at::Tensor& tensor : writes) operands.add(tensor, Operator::read | Operator::write, *owner);
+    if (owner->in_step) {
+      // Autograd sees a compiled region as one node, whose number is not the kernel's.
+      const auto mark = owner->layers.begin_op(
+          {.parameter = operands.parameter, .sequence = -1, .gradients_on = c10::GradMode::is_enabled()});
+      if (mark) owner->session.mark_layer(mark->name, mark->phase);
+    }
+    return std::make_unique<OpContext>(*owner, name.c_str(), operands, arguments);
+  } catch (...) {
+    end_turn_of_this_thread();
+    throw;
+  }
+}
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   // relaxed: only the thread that stored its own name finds it here

@@ -50,7 +50,8 @@ class OptimizerSteps {
 };
 
 // An op that is no operator of libtorch's: a kernel that was made for the program, and is called with these tensors.
-// Where the guard does not announce this thread's operators, or inside of another op, it does nothing.
+// Under a guard of GPU memory it holds them, as an operator does, inside of another op and on a thread that does not
+// train. Under one of the CPU's it does nothing there.
 class KernelOp {
  public:
   // `writes` are read, too. Throws as an operator does that finds no room.
