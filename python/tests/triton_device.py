@@ -71,7 +71,8 @@ class _Source:
         self.fn, self.signature = src.fn, dict(src.signature)
         self.constants = {path if isinstance(path, tuple) else (path,): value for path, value in src.constants.items()}
         self.parameters = [found for i, kind in enumerate(self.signature.values()) for found in self._flat((i,), kind)]
-        self.written = _written(ttir)
+        pointers = [i for i, (_, kind) in enumerate(self.parameters) if kind.startswith(("*", "tensordesc"))]
+        self.written = {pointers[i] for i in _written(ttir)}
 
     def _flat(self, path, kind):
         if isinstance(kind, tuple):
@@ -80,7 +81,7 @@ class _Source:
 
 
 def _written(ttir):
-    """The places of the parameters through which a kernel stores."""
+    """Of the parameters that are pointers or descriptors, the places of those through which a kernel stores."""
     roots, stored = {}, set()
 
     def of(values):
@@ -88,17 +89,17 @@ def _written(ttir):
 
     for line in ttir.splitlines():
         if re.match(r"\s*tt\.func public", line):
-            roots |= {name: frozenset([i]) for i, name in enumerate(re.findall(r"(%\w+): ", line))}
+            roots |= {name: frozenset([i]) for i, name in enumerate(re.findall(r"(%[\w.]+): !tt\.(?:ptr|tensordesc)", line))}
             continue
         loop = re.search(r"iter_args\(([^)]*)\)", line)
-        for name, start in re.findall(r"(%\w+) = (%\w+)", loop.group(1)) if loop else ():
+        for name, start in re.findall(r"(%\w+) = (%[\w.]+)", loop.group(1)) if loop else ():
             roots[name] = of([start])
-        store = re.search(r"tt\.(?:store|atomic_rmw|atomic_cas|descriptor_store|descriptor_reduce|descriptor_scatter) [^%]*(%\w+)", line)
+        store = re.search(r"tt\.(?:store|atomic_rmw|atomic_cas|descriptor_store|descriptor_reduce|descriptor_scatter) [^%]*(%[\w.]+)", line)
         if store:
             stored |= of([store.group(1)])
         made = re.match(r"\s*(%\w+)(?::\d+)? = ([\w.]+) (.*)", line)
         if made and not loop and not store and made.group(2) != "tt.load" and ("!tt.ptr" in line or "tensordesc" in line):
-            roots[made.group(1)] = of(re.findall(r"%\w+", made.group(3)))
+            roots[made.group(1)] = of(re.findall(r"%[\w.]+", made.group(3)))
     return stored
 
 

@@ -4,11 +4,13 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-_FUNCTIONS = {"exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p, "expm1": np.expm1, "tanh": np.tanh,
-              "sqrt": np.sqrt, "rsqrt": lambda x: (1 / np.sqrt(x)).astype(x.dtype), "sin": np.sin, "cos": np.cos, "pow": np.power,
-              "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "nearbyint": np.rint, "abs": np.abs,
-              "isnan": np.isnan, "isinf": np.isinf, "signbit": np.signbit, "fmod": np.fmod, "atan": np.arctan,
-              "erf": lambda x: interpreter.np_erf_fp32(x) if x.dtype == np.float32 else interpreter.np_erf_fp64(x)}
+_SAME = ("exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "floor", "ceil",
+         "trunc", "rint", "abs", "isnan", "isinf", "signbit", "fmod", "copysign", "hypot", "nextafter")
+_FUNCTIONS = {name: getattr(np, name) for name in _SAME} | {
+    "pow": np.power, "nearbyint": np.rint, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "atan2": np.arctan2,
+    "add_rn": np.add, "sub_rn": np.subtract, "mul_rn": np.multiply, "div_rn": np.divide, "sqrt_rn": np.sqrt,
+    "rsqrt": lambda x: (1 / np.sqrt(x)).astype(x.dtype),
+    "erf": lambda x: interpreter.np_erf_fp32(x) if x.dtype == np.float32 else interpreter.np_erf_fp64(x)}
 
 
 def _elementwise(function):
@@ -22,10 +24,17 @@ def _elementwise(function):
     return call
 
 
+def _missing(name):
+    def call(*_, **__):
+        raise NotImplementedError(f"libdevice.{name} is not interpreted; add it to triton_libdevice.py")
+
+    return call
+
+
 def replace_libdevice(scope):
     """While the scope lasts."""
     from triton.language.extra import libdevice
 
-    for name, function in _FUNCTIONS.items():
-        if hasattr(libdevice, name):
-            scope.set_attr(libdevice, name, _elementwise(function))
+    for name in dir(libdevice):
+        if callable(getattr(libdevice, name)) and not name.startswith("_"):
+            scope.set_attr(libdevice, name, _elementwise(_FUNCTIONS[name]) if name in _FUNCTIONS else _missing(name))

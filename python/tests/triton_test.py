@@ -3,6 +3,7 @@ of compiled graphs have the plain run's bits at half of the memory, by a plan. W
 installed packages' own; the compiled kernel below cuLaunchKernel is interpreted (triton_device.py)."""
 
 import contextlib
+import functools
 import importlib.util
 import os
 import pathlib
@@ -12,14 +13,13 @@ import time
 import unittest
 
 import on_simulated_gpu
+import torch
 import vedette
 
 steps = 6
 
 
-def train(layers, guard=None, compiled=True, optimizer=None):
-    import torch
-
+def train(layers, guard=None, compiled=True, optimizer=None, count=steps):
     torch._dynamo.reset()
     torch.manual_seed(1)
     model = torch.nn.Sequential(*layers()).to("cuda")
@@ -29,7 +29,7 @@ def train(layers, guard=None, compiled=True, optimizer=None):
         guard.watch(optimizer)
     forward = torch.compile(model) if compiled else model
     losses = []
-    for step in range(steps):
+    for step in range(count):
         with guard.step() if guard else contextlib.nullcontext():
             x = torch.randn(64, model[0].in_features, generator=torch.Generator().manual_seed(step)).to("cuda")
             loss = (forward(x) - x).square().mean()
@@ -63,10 +63,10 @@ def compare(layers, share=0.5, **how):
     return guard, said
 
 
-def layers_of(middle, width=128):
+def layers_of(middle, width=128, blocks=4):
     from torch import nn
 
-    return lambda: [layer for _ in range(4) for layer in (nn.Linear(width, width), middle(), nn.LayerNorm(width))]
+    return lambda: [layer for _ in range(blocks) for layer in (nn.Linear(width, width), middle(), nn.LayerNorm(width))]
 
 
 def start(**how):
@@ -84,6 +84,13 @@ def compiled_training():
     compare(layers_of(nn.GELU))
 
 
+def what_kernels_of_inductor_write_in_place():
+    from torch import nn
+
+    start()
+    compare(layers_of(nn.ReLU, blocks=3), compiled=False, optimizer=functools.partial(compiled_adam, foreach=False))
+
+
 def own_kernels():
     from triton_kernels import Adam, Silu
 
@@ -96,6 +103,106 @@ def own_kernels_in_compiled_graphs():
 
     start()
     compare(layers_of(Silu))
+
+
+def tensors_inside_of_arguments():
+    from triton_kernels import LinkedLayer
+
+    start()
+    compare(layers_of(LinkedLayer), compiled=False)
+
+
+def a_custom_operator():
+    from triton_kernels import Plus
+
+    start()
+    compare(layers_of(Plus), compiled=False, share=0.35)
+    recording = f"{sys.argv[1]}/run.vedette"
+    with vedette.Guard("64MiB", fast="gpu:0", slow="host", record=recording) as guard:
+        train(layers_of(Plus), guard, compiled=False, count=3)
+    for name in (b"plus_what_lies_beside", b"silu_aside", b"silu_aside_backward"):
+        assert b"vedette_test::" + name in pathlib.Path(recording).read_bytes(), f"{name} is no op"
+
+
+def a_launcher_that_is_not_known():
+    """A tensor whose address it asks for stays where it is."""
+    import warnings
+
+    from triton.runtime.jit import JITFunction
+    from triton_kernels import Silu
+    from vedette import _launches
+
+    launch = JITFunction.run.__wrapped__
+    del JITFunction.run
+    JITFunction.start = launch
+    JITFunction.__getitem__ = lambda self, grid: lambda *args, **named: self.start(*args, grid=grid, warmup=False, **named)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        _launches.announce_launches()
+    assert len([each for each in said if "their addresses" in str(each.message)]) == 1, said
+    start()
+    compare(layers_of(Silu), compiled=False)
+
+
+def compiled_adam(parameters, lr, foreach=True):
+    """Its kernels take all parameters with their gradients and states in one launch, or those of one parameter each."""
+    optimizer = torch.optim.Adam(parameters, lr=lr, capturable=True, foreach=foreach)
+    optimizer.step = torch.compile(optimizer.step)
+    return optimizer
+
+
+def a_compiled_optimizer():
+    from torch import nn
+
+    start()
+    how = {"optimizer": compiled_adam, "compiled": False}
+    layers = layers_of(nn.ReLU, blocks=2)
+    plain = train(layers, **how)
+    with vedette.Guard("256MiB", fast="gpu:0", slow="host") as guard:
+        assert train(layers, guard, **how) == plain
+        peak = guard.counters.peak_bytes
+    import triton_device
+
+    said = []
+    triton_device.launches.clear()
+    with vedette.Guard(peak // 2, fast="gpu:0", slow="host", on_message=said.append) as guard:
+        assert train(layers, guard, **how) == plain, "other bits"
+        print(guard.phase, guard.budget, peak, guard.counters.bytes_in, triton_device.launches, said)
+        assert guard.counters.resident_max_bytes <= guard.budget
+    assert any(name.startswith("triton_for_") for name in triton_device.launches)
+    assert len([sentence for sentence in said if "beside the budget" in sentence]) == 1, said
+    assert triton_device.races() == 0
+
+
+def kernels_that_are_timed():
+    """In a budget that has no room for a twentieth of what that takes."""
+    from torch import nn
+    from triton_kernels import twice
+
+    start(autotune=True)
+    said = []
+    with vedette.Guard("2MiB", fast="gpu:0", slow="host", on_message=said.append) as guard:
+        train(layers_of(nn.GELU, blocks=1), guard, count=2)
+        with guard.step():
+            x = torch.randn(100_000, device="cuda")
+            out = torch.empty_like(x)
+            twice(x, out)
+            assert torch.equal(out, 2 * x)
+        assert guard.counters.resident_max_bytes <= guard.budget
+    import triton_device
+
+    print(said, triton_device.launches)
+    assert len(said) == 1 and "times kernels inside of the guard" in said[0], said
+    assert max(triton_device.launches.values()) > 10 and triton_device.races() == 0
+
+
+def kernels_called_with_addresses():
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(pathlib.Path(vedette.__file__).parents[1] / "inductor")
+    torch._inductor.config.cpp_wrapper = True
+    double = torch.compile(lambda x: (2 * x + 1).relu())
+    with vedette.Guard("2MiB", fast="gpu:0", slow="host", on_message=lambda sentence: print(sentence, flush=True)) as guard:
+        with guard.step():
+            double(torch.randn(64, 128, device="cuda"))  # ends the process: nothing interprets the kernel
 
 
 def take_the_hook_out():
@@ -117,8 +224,9 @@ def own_kernels_without_the_hook():
 
 
 class WithTriton(on_simulated_gpu.Processes):
-    functions = (compiled_training, own_kernels, own_kernels_in_compiled_graphs, compiled_training_without_the_hook,
-                 own_kernels_without_the_hook)
+    functions = (tensors_inside_of_arguments, a_custom_operator, a_launcher_that_is_not_known, a_compiled_optimizer,
+                 kernels_that_are_timed, kernels_called_with_addresses, compiled_training, what_kernels_of_inductor_write_in_place, own_kernels, own_kernels_in_compiled_graphs,
+                 compiled_training_without_the_hook, own_kernels_without_the_hook)
     imports = ("torch", "torch._inductor.compile_fx", "torch._dynamo", "triton", "vedette")
 
     @classmethod
@@ -139,6 +247,30 @@ class WithTriton(on_simulated_gpu.Processes):
 
     def test_kernels_of_ones_own_inside_of_compiled_graphs_have_equal_bits(self):
         self.run_there(own_kernels_in_compiled_graphs)
+
+    def test_a_launch_with_all_parameters_exceeds_the_budget_and_runs(self):
+        self.run_there(a_compiled_optimizer)
+
+    def test_kernels_are_timed_beside_the_budget(self):
+        self.run_there(kernels_that_are_timed)
+
+    def test_tensors_in_tuples_and_descriptors_have_equal_bits(self):
+        self.run_there(tensors_inside_of_arguments)
+
+    def test_a_custom_operator_whose_kernel_no_hook_sees_has_equal_bits(self):
+        self.run_there(a_custom_operator)
+
+    def test_tensors_of_a_launcher_that_is_not_known_stay_in_place(self):
+        self.run_there(a_launcher_that_is_not_known)
+
+    def test_kernels_that_are_called_with_addresses_are_told_of_before_the_first_launch(self):
+        told = self.told[kernels_called_with_addresses.__name__]
+        self.assertRegex(told, "(?s)made with cpp_wrapper calls kernels with addresses.*the kernel triton_.* is launched, which the simulation")
+        runner = torch._C._aoti.AOTIModelPackageLoader
+        self.assertTrue(hasattr(runner.run, "__wrapped__") and hasattr(runner.boxed_run, "__wrapped__"))
+
+    def test_what_kernels_of_inductor_write_in_place_has_equal_bits(self):
+        self.run_there(what_kernels_of_inductor_write_in_place)
 
     def test_without_the_hook_none_of_it_works(self):
         for what in (compiled_training_without_the_hook, own_kernels_without_the_hook):

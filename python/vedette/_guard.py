@@ -136,8 +136,9 @@ class Guard:
         self._told = None  # sentences of a guard of GPU memory
         if fast.startswith(("gpu", "cuda")):
             self._told = set()
-            from . import _storages  # it needs what stands here
+            from . import _custom_operators, _storages  # they need what stands here
             _storages.serve()
+            _custom_operators.hear_of_them()
         self._core = _core.Guard(size, share, words)
         _open_guards.add(self)
 

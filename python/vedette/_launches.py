@@ -167,9 +167,11 @@ def _change_benchmarks(module):
 def _change_triton(module):
     from . import _storages
 
-    if not hasattr(module.JITFunction, "run"):
+    run = vars(module.JITFunction).get("run")  # its base class has one that raises
+    if run is None:
         _storages.keep_in_place_what_is_asked_for()
-    module.JITFunction.run = _as_op(module.JITFunction.run, _of_own, lambda named: not named.get("warmup"))
+        raise AttributeError("JITFunction has no run")
+    module.JITFunction.run = _as_op(run, _of_own, lambda named: not named.get("warmup"))
 
 
 def _change_compiled(module):
@@ -224,7 +226,7 @@ def announce_launches():
     """Of all kernels that are launched from now on."""
     lost = "kernels that Triton launches have no order with the moves of a guard of GPU memory"
     change_on_import("torch._inductor.runtime.triton_heuristics", _change_inductor, lost)
-    change_on_import("triton.runtime.jit", _change_triton, f"{lost}, and tensors whose addresses they ask for stay in place")
+    change_on_import("triton.runtime.jit", _change_triton, f"{lost}, and tensors stay in place once a launcher has asked for their addresses")
     change_on_import("triton.compiler.compiler", _change_compiled, f"{lost} where they are launched as CompiledKernel[grid]")
     in_budget = "the timing of kernels takes memory of a guard's budget"
     change_on_import("torch._inductor.runtime.benchmarking", _change_benchmarks, in_budget)
