@@ -54,6 +54,13 @@ Stream& current_stream() {
   return *stream_of(reinterpret_cast<cuda::StreamHandle>(c10::cuda::getCurrentCUDAStream().stream()));
 }
 
+void refuse_where_captured(const char* what) {
+  TORCH_CHECK(current_stream().refuses_waits() == 0,
+              "CUDA error: operation not permitted when stream is capturing: ", what,
+              " waits on the simulated GPU, where each operator has to run once with such operands before it is "
+              "captured");
+}
+
 c10::Storage device_storage(std::size_t bytes) {
   return {c10::Storage::use_byte_size_t(), static_cast<std::int64_t>(bytes), c10::cuda::CUDACachingAllocator::get(),
           true};

@@ -10,8 +10,10 @@
 
 namespace vedette::simulated {
 
-bool on_device(const at::Tensor& tensor);        // false for one that is undefined
-Stream& current_stream();                        // libtorch's, of the calling thread
+bool on_device(const at::Tensor& tensor);  // false for one that is undefined
+Stream& current_stream();                  // libtorch's, of the calling thread
+// The host is about to wait for that stream: while it is captured this is refused, as on a GPU, and spoils the capture.
+void refuse_where_captured(const char* what);
 c10::Storage device_storage(std::size_t bytes);  // from CUDA's caching allocator, on that stream
 
 // A tensor of `like`'s shape and type over a storage, with the keys of the storage's device.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <thread>
 
@@ -175,6 +176,137 @@ TEST_F(SimulatedGpu, AThreadWithoutAContextIsRefused) {
 }
 
 using SimulatedGpuDeathTest = SimulatedGpu;
+
+// --- graphs ----------------------------------------------------------------------------------------------------------
+
+struct Graphs {  // the driver's calls; a graph is a handle
+  template <class... Parameters>
+  static int call(const char* name, Parameters... parameters) {
+    static void* const library = ::dlopen(SIMULATED_DRIVER, RTLD_NOW | RTLD_LOCAL);
+    return reinterpret_cast<int (*)(Parameters...)>(::dlsym(library, name))(parameters...);
+  }
+  static int begin(const Stream& on, int mode = 0) { return call("cuStreamBeginCapture_v2", on.handle(), mode); }
+  static int end(const Stream& on, void** graph) { return call("cuStreamEndCapture", on.handle(), graph); }
+  static void replay(void* graph, const Stream& on) { ASSERT_EQ(call("cuGraphLaunch", graph, on.handle()), 0); }
+  static void destroy(void* graph) { ASSERT_EQ(call("cuGraphDestroy", graph), 0); }
+};
+
+// Adds one to each word.
+void launch_count(const Stream& on, Address to) {
+  void* const at = reinterpret_cast<void*>(to);
+  control().launch(on.handle(), "count", {{.at = at, .bytes = words * 4, .write = true}}, [=]() VEDETTE_ON_THE_DEVICE {
+    auto* const first = static_cast<std::uint32_t*>(control().reach(at));
+    for (std::size_t i = 0; i < words; ++i) ++first[i];
+  });
+}
+
+// The other stream counts between two counts of the first one; not `ordered`: beside the second.
+void* capture_two_streams(const Bench& bench, bool ordered = true, bool joined = true) {
+  EXPECT_EQ(Graphs::begin(bench.stream), 0);
+  launch_count(bench.stream, bench.range.address());
+  bench.event.record(bench.stream.handle()).value();
+  bench.event.let_wait(bench.other.handle()).value();
+  if (!ordered) launch_count(bench.stream, bench.range.address());
+  launch_count(bench.other, bench.range.address());
+  bench.event.record(bench.other.handle()).value();
+  if (joined) bench.event.let_wait(bench.stream.handle()).value();
+  if (ordered) launch_count(bench.stream, bench.range.address());
+  void* graph = nullptr;
+  EXPECT_EQ(Graphs::end(bench.stream, &graph), joined ? 0 : 904) << "CUDA_ERROR_STREAM_CAPTURE_UNJOINED";
+  return graph;
+}
+
+TEST_F(SimulatedGpu, AGraphRunsWhenItIsReplayedInTheOrderOfItsEvents) {
+  Bench bench;
+  launch_fill(bench.stream.handle(), bench.range.address(), words, 100);
+  void* const graph = capture_two_streams(bench);
+  std::uint32_t sum = 0;
+  launch_read(bench.stream.handle(), bench.range.address(), words, &sum);
+  bench.stream.synchronize().value();
+  EXPECT_EQ(sum, 100 * words) << "what is captured does not run";
+  for (std::uint32_t replays = 1; replays < 20; ++replays) {
+    Graphs::replay(graph, bench.stream);
+    launch_read(bench.stream.handle(), bench.range.address(), words, &sum);
+    bench.stream.synchronize().value();
+    ASSERT_EQ(sum, (100 + 3 * replays) * words);
+  }
+  Graphs::destroy(graph);
+}
+
+TEST_F(SimulatedGpu, ReplaysOfAGraphAreBehindOneAnotherOnWhateverStreams) {
+  Bench bench;
+  launch_fill(bench.stream.handle(), bench.range.address(), words, 0);
+  bench.stream.synchronize().value();
+  void* const graph = capture_two_streams(bench);
+  for (int i = 0; i < 20; ++i) Graphs::replay(graph, i % 2 == 0 ? bench.stream : bench.other);
+  std::uint32_t sum = 0;
+  launch_read(bench.other.handle(), bench.range.address(), words, &sum);
+  bench.other.synchronize().value();
+  bench.stream.synchronize().value();
+  EXPECT_EQ(sum, 60 * words);
+  Graphs::destroy(graph);
+}
+
+TEST_F(SimulatedGpu, ARaceInsideOfAGraphIsFoundInEachReplay) {
+  Bench bench;
+  launch_fill(bench.stream.handle(), bench.range.address(), words, 0);
+  void* const graph = capture_two_streams(bench, /*ordered=*/false);
+  EXPECT_TRUE(control().races().empty()) << "nothing has run";
+  for (std::size_t replays = 1; replays < 4; ++replays) {
+    Graphs::replay(graph, bench.stream);
+    EXPECT_EQ(control().races().size(), replays);
+  }
+  bench.stream.synchronize().value();
+  Graphs::destroy(graph);
+  EXPECT_THAT(control().races().back(), HasSubstr("count on stream"));
+  control().forget_races();
+}
+
+TEST_F(SimulatedGpu, ARaceOfAGraphWithWorkBesideItIsFound) {
+  Bench bench;
+  launch_fill(bench.stream.handle(), bench.range.address(), words, 0);
+  bench.stream.synchronize().value();
+  void* const graph = capture_two_streams(bench);
+  Graphs::replay(graph, bench.stream);
+  EXPECT_TRUE(control().races().empty());
+  launch_count(bench.other, bench.range.address());
+  EXPECT_EQ(control().races().size(), 1u);
+  bench.stream.synchronize().value();
+  bench.other.synchronize().value();
+  Graphs::destroy(graph);
+  control().forget_races();
+}
+
+TEST_F(SimulatedGpu, AStreamThatIsNotJoinedBreaksTheCapture) {
+  Bench bench;
+  EXPECT_EQ(capture_two_streams(bench, true, /*joined=*/false), nullptr);
+}
+
+TEST_F(SimulatedGpu, ACaptureIsSpoiltByAWaitByAnEventFromOutsideAndByAMistakenCall) {
+  Bench bench;
+  bench.event.record(bench.other.handle()).value();
+  const Event queried = Event::create(bench.device).value();
+  queried.record(bench.other.handle()).value();
+  const std::vector<std::function<bool()>> refused = {
+      [&] { return bench.stream.synchronize().ok(); }, [&] { return bench.event.let_wait(bench.stream.handle()).ok(); },
+      [&] { return queried.passed().ok(); }, [&] { return bench.device->synchronize().ok(); }};
+  for (const auto& call : refused) {
+    ASSERT_EQ(Graphs::begin(bench.stream), 0);
+    EXPECT_FALSE(call());
+    void* graph = nullptr;
+    EXPECT_EQ(Graphs::end(bench.stream, &graph), 901) << "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED";
+    EXPECT_EQ(graph, nullptr);
+    EXPECT_TRUE(call()) << "afterwards it is allowed";
+  }
+  ASSERT_EQ(Graphs::begin(bench.stream), 0);
+  int mode = 2;  // relaxed
+  Graphs::call("cuThreadExchangeStreamCaptureMode", &mode);
+  EXPECT_TRUE(queried.passed().ok());
+  Graphs::call("cuThreadExchangeStreamCaptureMode", &mode);
+  void* graph = nullptr;
+  EXPECT_EQ(Graphs::end(bench.stream, &graph), 0);
+  Graphs::destroy(graph);
+}
 
 TEST_F(SimulatedGpuDeathTest, HostCodeThatTouchesADeviceAddressEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

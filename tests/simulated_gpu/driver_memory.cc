@@ -205,17 +205,17 @@ using namespace vedette::cuda;
 using namespace vedette::simulated;
 
 SIMULATED_EXPORT int cuMemAlloc_v2(Address* at, std::size_t bytes) {
-  if (const int error = enter("cuMemAlloc_v2"); error != 0) return error;
+  if (const int error = enter_waiting("cuMemAlloc_v2"); error != 0) return error;
   return allocate_device(reinterpret_cast<void**>(at), bytes);
 }
 
 SIMULATED_EXPORT int cuMemFree_v2(Address at) {
-  if (const int error = enter("cuMemFree_v2"); error != 0) return error;
+  if (const int error = enter_waiting("cuMemFree_v2"); error != 0) return error;
   return free_device(reinterpret_cast<void*>(at));
 }
 
 SIMULATED_EXPORT int cuMemAllocManaged(Address* at, std::size_t bytes, unsigned) {
-  if (const int error = enter("cuMemAllocManaged"); error != 0) return error;
+  if (const int error = enter_waiting("cuMemAllocManaged"); error != 0) return error;
   return allocate_managed(reinterpret_cast<void**>(at), bytes);
 }
 
@@ -230,7 +230,7 @@ SIMULATED_EXPORT int cuMemAdvise_v2(Address at, std::size_t bytes, Advice advice
 }
 
 SIMULATED_EXPORT int cuMemHostAlloc(void** at, std::size_t bytes, unsigned) {
-  if (const int error = enter("cuMemHostAlloc"); error != 0) return error;
+  if (const int error = enter_waiting("cuMemHostAlloc"); error != 0) return error;
   return allocate_host(at, bytes);
 }
 
@@ -254,17 +254,17 @@ SIMULATED_EXPORT int cuPointerGetAttribute(void* value, int which, Address at) {
 }
 
 SIMULATED_EXPORT int cuMemFreeHost(void* at) {
-  if (const int error = enter("cuMemFreeHost"); error != 0) return error;
+  if (const int error = enter_waiting("cuMemFreeHost"); error != 0) return error;
   return free_host(at);
 }
 
 SIMULATED_EXPORT int cuMemHostRegister_v2(void* at, std::size_t bytes, unsigned) {
-  if (const int error = enter("cuMemHostRegister_v2"); error != 0) return error;
+  if (const int error = enter_waiting("cuMemHostRegister_v2"); error != 0) return error;
   return register_host(at, bytes);
 }
 
 SIMULATED_EXPORT int cuMemHostUnregister(void* at) {
-  if (const int error = enter("cuMemHostUnregister"); error != 0) return error;
+  if (const int error = enter_waiting("cuMemHostUnregister"); error != 0) return error;
   return unregister_host(at);
 }
 

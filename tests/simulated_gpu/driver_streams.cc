@@ -8,6 +8,7 @@
 
 #include "cuda/api.h"
 #include "simulated_gpu/entry.h"
+#include "simulated_gpu/graphs.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/order.h"
 #include "simulated_gpu/streams.h"
@@ -124,7 +125,7 @@ SIMULATED_EXPORT int cuCtxGetLimit(std::size_t* value, int) {
 SIMULATED_EXPORT int cuCtxSetLimit(int, std::size_t) { return enter("cuCtxSetLimit"); }
 
 SIMULATED_EXPORT int cuCtxSynchronize() {
-  if (const int error = enter("cuCtxSynchronize"); error != 0) return error;
+  if (const int error = enter_waiting("cuCtxSynchronize"); error != 0) return error;
   wait_for_device();
   return success;
 }
@@ -202,13 +203,16 @@ SIMULATED_EXPORT int cuStreamDestroy_v2(StreamHandle stream) {
 
 SIMULATED_EXPORT int cuStreamSynchronize(StreamHandle stream) {
   if (const int error = enter("cuStreamSynchronize"); error != 0) return error;
-  stream_of(stream)->wait();
+  const auto found = stream_of(stream);
+  if (const int refused = found->refuses_waits(); refused != 0) return refused;
+  found->wait();
   return success;
 }
 
 SIMULATED_EXPORT int cuStreamQuery(StreamHandle stream) {
   if (const int error = enter("cuStreamQuery"); error != 0) return error;
   const auto found = stream_of(stream);
+  if (const int refused = found->refuses_waits(); refused != 0) return refused;
   if (!found->idle()) return error_not_ready;
   found->wait();
   return success;
@@ -216,14 +220,14 @@ SIMULATED_EXPORT int cuStreamQuery(StreamHandle stream) {
 
 SIMULATED_EXPORT int cuStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned) {
   if (const int error = enter("cuStreamWaitEvent"); error != 0) return error;
-  event_of(event)->let_wait(*stream_of(stream));
-  return success;
+  return event_of(event)->let_wait(*stream_of(stream));
 }
 
 // The word lies in pinned host memory; a write to it is seen by nobody but this wait.
 SIMULATED_EXPORT int cuStreamWaitValue32_v2(StreamHandle stream, Address at, std::uint32_t value, unsigned) {
   if (const int error = enter("cuStreamWaitValue32_v2"); error != 0) return error;
   const auto found = stream_of(stream);
+  if (found->capture() != nullptr) return error_not_supported;  // in graphs the simulation lacks it
   order().stream_waits_for_all(found->number());
   found->push([word = static_cast<const std::uint32_t*>(memory().reach(reinterpret_cast<const void*>(at))), value] {
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -250,13 +254,17 @@ SIMULATED_EXPORT int cuEventRecord(EventHandle event, StreamHandle stream) {
 }
 
 SIMULATED_EXPORT int cuEventQuery(EventHandle event) {
-  if (const int error = enter("cuEventQuery"); error != 0) return error;
-  return event_of(event)->done() ? success : error_not_ready;
+  if (const int error = enter_waiting("cuEventQuery"); error != 0) return error;
+  const auto found = event_of(event);
+  if (const int refused = found->refuses_waits(); refused != 0) return refused;
+  return found->done() ? success : error_not_ready;
 }
 
 SIMULATED_EXPORT int cuEventSynchronize(EventHandle event) {
-  if (const int error = enter("cuEventSynchronize"); error != 0) return error;
-  event_of(event)->wait();
+  if (const int error = enter_waiting("cuEventSynchronize"); error != 0) return error;
+  const auto found = event_of(event);
+  if (const int refused = found->refuses_waits(); refused != 0) return refused;
+  found->wait();
   return success;
 }
 

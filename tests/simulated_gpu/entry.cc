@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "simulated_gpu/control.h"
+#include "simulated_gpu/graphs.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/order.h"
 #include "simulated_gpu/streams.h"
@@ -44,6 +45,11 @@ int enter(const char* call, bool needs_context) {
   }
   if (const int error = follow_script(call, number); error != 0) return error;
   return needs_context && !current ? cuda::error_invalid_context : cuda::success;
+}
+
+int enter_waiting(const char* call) {
+  const int error = enter(call);
+  return error != 0 ? error : Capture::refuse_waits();
 }
 
 int follow_script(const std::string& call, unsigned number) {
@@ -91,9 +97,11 @@ std::vector<std::string> all_leaks() {
 int copy_async(void* to, const void* from, std::size_t bytes, void* handle) {
   if (bytes == 0) return cuda::success;
   const auto stream = stream_of(static_cast<cuda::StreamHandle>(handle));
-  copy(*stream, to, from, bytes);
   const auto pageable = [&](const void* at) { return !memory().holds(at) && !memory().pinned(at, bytes); };
-  if (pageable(to) || pageable(from)) stream->wait();
+  const bool waits = pageable(to) || pageable(from);
+  if (const int refused = waits ? stream->refuses_waits() : 0; refused != 0) return refused;
+  copy(*stream, to, from, bytes);
+  if (waits) stream->wait();
   return cuda::success;
 }
 

@@ -13,6 +13,8 @@ namespace vedette::simulated {
 // Counts the call; not 0: the error that the call returns. A call that needs a context returns 201 in a thread that has
 // made none current.
 int enter(const char* call, bool needs_context = true);
+// As enter(), for a call that may wait for the device: refused where a capture forbids it (graphs.h).
+int enter_waiting(const char* call);
 // For a call that has a name of its own in the script, and is not counted by it; `number` 0: only what holds for each.
 int follow_script(const std::string& call, unsigned number = 0);
 void fail_call(const std::string& call, unsigned nth, int error);

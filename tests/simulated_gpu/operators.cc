@@ -186,6 +186,7 @@ void launch_kernel(const Call& call, const std::vector<Access>& all, std::functi
 
 // An error of a kernel is the program's where the host waits, and ends the process where it does not.
 void run_and_wait(Call& call) {
+  refuse_where_captured(call.name());
   std::exception_ptr error;
   launch_kernel(call, accesses(call), [&] {
     try {
@@ -416,6 +417,9 @@ at::Tensor& copy_from(at::Tensor& to, const at::Tensor& given, bool non_blocking
   std::vector<Access> all = accesses_of(from, false);
   for (const Access& each : accesses_of(to, true)) all.push_back(each);
   host_tensors().let_go();
+  const at::Tensor& host = in ? from : to;
+  const bool waits = across && (!non_blocking || !memory().pinned(host.const_data_ptr(), 1));
+  if (waits) refuse_where_captured("aten::copy_");
   const auto done = std::make_shared<std::atomic<bool>>(false);
   launch_kernel("aten::copy_", all,
                 [source = on_device(from) ? as_cpu(from) : alias_on_host(from),
@@ -429,13 +433,13 @@ at::Tensor& copy_from(at::Tensor& to, const at::Tensor& given, bool non_blocking
                 });
   if (!on_device(from)) host_tensors().keep({from}, done);
   if (!in) host_tensors().keep({to}, done);
-  const at::Tensor& host = in ? from : to;
-  if (across && (!non_blocking || !memory().pinned(host.const_data_ptr(), 1))) current_stream().wait();
+  if (waits) current_stream().wait();
   return to;
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) {
   at::Scalar value;
+  refuse_where_captured("aten::item");
   launch_kernel("aten::item", accesses_of(tensor, false),
                 [&] { value = at::native::_local_scalar_dense_cpu(as_cpu(tensor)); });
   current_stream().wait();

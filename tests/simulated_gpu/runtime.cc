@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "simulated_gpu/entry.h"
+#include "simulated_gpu/graphs.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/order.h"
 #include "simulated_gpu/streams.h"
@@ -45,13 +46,14 @@ void give_libtorch_kernels() {
 }
 
 // The runtime makes the primary context current in every thread that calls it.
-int enter_runtime(const char* call) {
+int enter_runtime(const char* call, bool waits = false) {
   make_context_current(true);
-  return enter(call);
+  return waits ? enter_waiting(call) : enter(call);
 }
 
 cuda::StreamHandle ours(cudaStream_t stream) { return reinterpret_cast<cuda::StreamHandle>(stream); }
 cuda::EventHandle ours(cudaEvent_t event) { return reinterpret_cast<cuda::EventHandle>(event); }
+GraphHandle ours(cudaGraph_t graph) { return reinterpret_cast<GraphHandle>(graph); }
 
 void describe(cudaDeviceProp& p) {
   p = {};
@@ -85,6 +87,8 @@ using namespace vedette::simulated;
 // NOLINTNEXTLINE: the one shape of every function below
 #define ENTER(call) \
   if (const int error = enter_runtime(call); error != 0) return note(error)
+#define ENTER_WAITING(call) \
+  if (const int error = enter_runtime(call, true); error != 0) return note(error)
 
 RUNTIME_CALL cudaGetDeviceCount(int* count) {
   ENTER("cudaGetDeviceCount");
@@ -160,7 +164,7 @@ RUNTIME_CALL cudaDeviceCanAccessPeer(int* can, int, int) {
 }
 
 RUNTIME_CALL cudaDeviceSynchronize() {
-  ENTER("cudaDeviceSynchronize");
+  ENTER_WAITING("cudaDeviceSynchronize");
   wait_for_device();
   return cudaSuccess;
 }
@@ -173,21 +177,30 @@ SIMULATED_EXPORT const char* cudaGetErrorName(cudaError_t error) {
 }
 
 SIMULATED_EXPORT const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaErrorMemoryAllocation ? "out of memory" : "an error of the simulated GPU";
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    default:
+      return "an error of the simulated GPU";
+  }
 }
 
 RUNTIME_CALL cudaMalloc(void** out, std::size_t bytes) {
-  ENTER("cudaMalloc");
+  ENTER_WAITING("cudaMalloc");
   return note(allocate_device(out, bytes));
 }
 
 RUNTIME_CALL cudaFree(void* at) {
-  ENTER("cudaFree");
+  ENTER_WAITING("cudaFree");
   return note(free_device(at));
 }
 
 RUNTIME_CALL cudaMallocManaged(void** out, std::size_t bytes, unsigned) {
-  ENTER("cudaMallocManaged");
+  ENTER_WAITING("cudaMallocManaged");
   return note(allocate_managed(out, bytes));
 }
 
@@ -210,22 +223,22 @@ RUNTIME_CALL cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 }
 
 RUNTIME_CALL cudaHostAlloc(void** out, std::size_t bytes, unsigned) {
-  ENTER("cudaHostAlloc");
+  ENTER_WAITING("cudaHostAlloc");
   return note(allocate_host(out, bytes));
 }
 
 RUNTIME_CALL cudaFreeHost(void* at) {
-  ENTER("cudaFreeHost");
+  ENTER_WAITING("cudaFreeHost");
   return note(free_host(at));
 }
 
 RUNTIME_CALL cudaHostRegister(void* at, std::size_t bytes, unsigned) {
-  ENTER("cudaHostRegister");
+  ENTER_WAITING("cudaHostRegister");
   return note(register_host(at, bytes));
 }
 
 RUNTIME_CALL cudaHostUnregister(void* at) {
-  ENTER("cudaHostUnregister");
+  ENTER_WAITING("cudaHostUnregister");
   return note(unregister_host(at));
 }
 
@@ -246,7 +259,7 @@ RUNTIME_CALL cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cuda
 }
 
 RUNTIME_CALL cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-  ENTER("cudaMemcpy");
+  ENTER_WAITING("cudaMemcpy");
   const int error = copy_async(to, from, bytes, nullptr);
   stream_of(nullptr)->wait();
   return note(error);
@@ -281,13 +294,16 @@ RUNTIME_CALL cudaStreamDestroy(cudaStream_t stream) {
 
 RUNTIME_CALL cudaStreamSynchronize(cudaStream_t stream) {
   ENTER("cudaStreamSynchronize");
-  stream_of(ours(stream))->wait();
+  const auto found = stream_of(ours(stream));
+  if (const int refused = found->refuses_waits(); refused != 0) return note(refused);
+  found->wait();
   return cudaSuccess;
 }
 
 RUNTIME_CALL cudaStreamQuery(cudaStream_t stream) {
   ENTER("cudaStreamQuery");
   const auto found = stream_of(ours(stream));
+  if (const int refused = found->refuses_waits(); refused != 0) return note(refused);
   if (!found->idle()) return cudaErrorNotReady;
   found->wait();
   return cudaSuccess;
@@ -298,18 +314,49 @@ RUNTIME_CALL cudaStreamGetPriority(cudaStream_t, int* priority) {
   return cudaSuccess;
 }
 
-RUNTIME_CALL cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
+RUNTIME_CALL cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* number,
+                                      cudaGraph_t*, const cudaGraphNode_t**, const cudaGraphEdgeData**, std::size_t*) {
+  const auto capture = stream_of(ours(stream))->capture();
+  *status = capture != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  if (capture != nullptr && number != nullptr) *number = capture->number();
   return cudaSuccess;
 }
 
-RUNTIME_CALL cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long*, cudaGraph_t*,
-                                      const cudaGraphNode_t**, const cudaGraphEdgeData**, std::size_t*) {
-  *status = cudaStreamCaptureStatusNone;
+RUNTIME_CALL cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return cudaStreamGetCaptureInfo(stream, status, nullptr, nullptr, nullptr, nullptr, nullptr);
+}
+
+RUNTIME_CALL cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  return note(cuThreadExchangeStreamCaptureMode(reinterpret_cast<int*>(mode)));
+}
+
+RUNTIME_CALL cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  make_context_current(true);
+  return note(cuStreamBeginCapture_v2(ours(stream), mode));
+}
+
+RUNTIME_CALL cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  return note(cuStreamEndCapture(ours(stream), reinterpret_cast<GraphHandle*>(graph)));
+}
+
+RUNTIME_CALL cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags) {
+  return note(cuGraphInstantiateWithFlags(reinterpret_cast<GraphHandle*>(made), ours(graph), flags));
+}
+
+RUNTIME_CALL cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* count) {
+  *count = (*ours(graph))->size();
   return cudaSuccess;
 }
 
-RUNTIME_CALL cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode*) { return cudaSuccess; }
+RUNTIME_CALL cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  make_context_current(true);
+  return note(cuGraphLaunch(reinterpret_cast<GraphHandle>(graph), ours(stream)));
+}
+
+RUNTIME_CALL cudaGraphDestroy(cudaGraph_t graph) { return note(cuGraphDestroy(ours(graph))); }
+RUNTIME_CALL cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  return note(cuGraphDestroy(reinterpret_cast<GraphHandle>(graph)));
+}
 
 RUNTIME_CALL cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
   ENTER("cudaLaunchHostFunc");
@@ -319,8 +366,7 @@ RUNTIME_CALL cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void
 
 RUNTIME_CALL cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   ENTER("cudaStreamWaitEvent");
-  event_of(ours(event))->let_wait(*stream_of(ours(stream)));
-  return cudaSuccess;
+  return note(event_of(ours(event))->let_wait(*stream_of(ours(stream))));
 }
 
 RUNTIME_CALL cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
@@ -348,13 +394,17 @@ RUNTIME_CALL cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, un
 }
 
 RUNTIME_CALL cudaEventQuery(cudaEvent_t event) {
-  ENTER("cudaEventQuery");
-  return event_of(ours(event))->done() ? cudaSuccess : cudaErrorNotReady;
+  ENTER_WAITING("cudaEventQuery");
+  const auto found = event_of(ours(event));
+  if (const int refused = found->refuses_waits(); refused != 0) return note(refused);
+  return found->done() ? cudaSuccess : cudaErrorNotReady;
 }
 
 RUNTIME_CALL cudaEventSynchronize(cudaEvent_t event) {
-  ENTER("cudaEventSynchronize");
-  event_of(ours(event))->wait();
+  ENTER_WAITING("cudaEventSynchronize");
+  const auto found = event_of(ours(event));
+  if (const int refused = found->refuses_waits(); refused != 0) return note(refused);
+  found->wait();
   return cudaSuccess;
 }
 

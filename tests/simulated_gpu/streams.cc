@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 
+#include "simulated_gpu/graphs.h"
 #include "simulated_gpu/memory.h"
 
 namespace vedette::cuda {
@@ -59,7 +60,26 @@ void alone_where_asked(const std::function<void()>& work) {
 
 }  // namespace
 
+std::shared_ptr<Capture> Stream::capture() {
+  const std::lock_guard lock(guard_);
+  return capture_;
+}
+
+void Stream::set_capture(std::shared_ptr<Capture> capture) {
+  const std::lock_guard lock(guard_);
+  capture_ = std::move(capture);
+}
+
+int Stream::refuses_waits() {
+  const auto captured = capture();
+  if (captured == nullptr) return cuda::success;
+  captured->spoil();
+  return capture_unsupported;
+}
+
 void Stream::push(std::function<void()> command) {
+  if (const auto captured = capture())
+    return captured->keep(*this, [command = std::move(command)](Stream& on) { on.push(command); });
   const std::lock_guard lock(guard_);
   commands_.push_back(std::move(command));
   ++pushed_;
@@ -102,6 +122,12 @@ bool Stream::idle() {
 }
 
 void Stream::wait() {
+  if (capture() != nullptr)
+    misuse("the host waits for a stream that is captured; do it before the capture begins, or after it has ended");
+  wait_for_queued();
+}
+
+void Stream::wait_for_queued() {
   const auto clock = order().record(number_);
   {
     std::unique_lock lock(guard_);
@@ -113,6 +139,14 @@ void Stream::wait() {
 }
 
 void Event::record(Stream& stream) {
+  const auto capture = stream.capture();
+  {
+    const std::lock_guard lock(guard_);
+    captured_.is_latest = capture != nullptr;
+    captured_.capture = capture;
+    if (capture != nullptr) captured_.record = capture->record(stream);
+  }
+  if (capture != nullptr) return;
   std::uint64_t number;
   auto clock = order().record(stream.number());
   {
@@ -133,14 +167,28 @@ void Event::wait_for(std::uint64_t record) {
   changed_.wait(lock, [&] { return done_ >= record; });
 }
 
-void Event::let_wait(Stream& stream) {
+int Event::let_wait(Stream& stream) {
   std::uint64_t number;
   {
     const std::lock_guard lock(guard_);
+    if (captured_.is_latest) {
+      const auto capture = captured_.capture.lock();
+      return capture == nullptr ? capture_isolation : capture->let_wait(stream.shared_from_this(), captured_.record);
+    }
     number = asked_;
+    if (const auto capture = stream.capture(); capture != nullptr && number != 0)
+      return capture->spoil(), capture_isolation;
     if (number != 0) order().stream_waits(stream.number(), *clock_);
   }
   if (number != 0) stream.push([self = shared_from_this(), number] { self->wait_for(number); });
+  return cuda::success;
+}
+
+int Event::refuses_waits() {
+  const std::lock_guard lock(guard_);
+  if (!captured_.is_latest) return cuda::success;
+  if (const auto capture = captured_.capture.lock()) capture->spoil();
+  return captured_event;
 }
 
 namespace {
@@ -237,7 +285,7 @@ void wait_for_device() {
     const std::lock_guard lock(all().guard);
     streams = all().streams;
   }
-  for (const auto& stream : streams) stream->wait();
+  for (const auto& stream : streams) stream->wait_for_queued();
 }
 
 void note_accesses(Stream& stream, std::string_view what, const std::vector<Access>& accesses) {
@@ -260,6 +308,10 @@ void wait_at_exit_before_globals_of(const std::string& kernel) {
 }  // namespace
 
 void launch(Stream& stream, std::string_view what, const std::vector<Access>& accesses, std::function<void()> kernel) {
+  if (const auto capture = stream.capture())
+    return capture->keep(stream, [name = std::string(what), accesses, kernel = std::move(kernel)](Stream& on) {
+      launch(on, name, accesses, kernel);
+    });
   note_accesses(stream, what, accesses);
   stream.push([name = std::string(what), kernel = std::move(kernel)] {
     running = name.c_str();
@@ -285,6 +337,8 @@ void charge_link(bool to_device, std::size_t bytes) {
 }
 
 void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
+  if (const auto capture = stream.capture())
+    return capture->keep(stream, [=](Stream& on) { copy(on, to, from, bytes); });
   note_accesses(stream, "copy", {{.at = from, .bytes = bytes}, {.at = to, .bytes = bytes, .write = true}});
   stream.push([=] {
     running = "a copy";

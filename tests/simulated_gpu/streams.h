@@ -22,6 +22,8 @@
 
 namespace vedette::simulated {
 
+class Capture;
+
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   explicit Stream(Order::StreamNumber number) : number_(number) {}
@@ -30,7 +32,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void destroy();   // its thread ends when it has done what was pushed
   bool has_gone();  // destroyed, and its commands are done
   bool idle();
-  void wait();  // the host, for all that was pushed before; what is pushed meanwhile may still run
+  void wait();             // the host, for all that was pushed before; what is pushed meanwhile may still run
+  void wait_for_queued();  // the same, though it is captured
+  std::shared_ptr<Capture> capture();  // where what is queued is kept (graphs.h); nullptr: it is queued
+  void set_capture(std::shared_ptr<Capture> capture);
+  // Not 0: the host may not wait for it or ask, since it is captured, and the capture is spoilt.
+  int refuses_waits();
 
  private:
   void work() noexcept;
@@ -41,6 +48,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::uint64_t pushed_ = 0, ended_ = 0;
   std::multiset<std::uint64_t> awaited_;  // counts of ended commands, one a waiting thread
   bool started_ = false, destroyed_ = false;
+  std::shared_ptr<Capture> capture_;
 };
 
 // A count of records: a wait is for the record that was the last when the wait was queued.
@@ -48,7 +56,8 @@ class Event : public std::enable_shared_from_this<Event> {
  public:
   explicit Event(bool timed) : timed_(timed) {}
   void record(Stream&);
-  void let_wait(Stream&);
+  int let_wait(Stream&);  // the error: it would cross the border of a capture
+  int refuses_waits();    // of the host, as its latest record is captured: the error
   bool done();
   void wait();  // the host
   bool timed() const noexcept { return timed_; }
@@ -62,6 +71,11 @@ class Event : public std::enable_shared_from_this<Event> {
   std::uint64_t asked_ = 0, done_ = 0;
   std::chrono::steady_clock::time_point at_;
   std::shared_ptr<const VectorClock> clock_;
+  struct {
+    bool is_latest = false;
+    std::weak_ptr<Capture> capture;
+    std::size_t record = 0;
+  } captured_;
 };
 
 struct Access {
