@@ -72,6 +72,11 @@ class GpuMemory {
   virtual DeviceAddress address(const void* name) const noexcept = 0;  // 0: away, or no tensor
   // From now on the tensor may move; until then its address is valid for all code.
   virtual void allow_moves(const void* name) noexcept = 0;
+  // Until then it stays, if it is in place, and plans leave its place out.
+  virtual void forbid_moves(const void* name) noexcept = 0;
+  // The program is about to capture work of its streams. Meanwhile it calls the session, in a thread whose stream is
+  // captured, with another stream as the current one.
+  virtual void will_be_captured() noexcept = 0;
   // Work that is queued on `stream` by now uses the tensor, though no op announced it there: its place is not given
   // to another tensor before that work is done.
   virtual void used_on(const void* name, void* stream) noexcept = 0;

@@ -64,7 +64,8 @@ enum class Attribute : int {  // CUdevice_attribute
   host_memory_management_supported = 145,
 };
 
-enum class Advice : int { set_read_mostly = 1, unset_read_mostly = 2 };  // CUmem_advise
+enum class CaptureMode : int { global = 0, of_thread = 1, relaxed = 2 };  // CUstreamCaptureMode
+enum class Advice : int { set_read_mostly = 1, unset_read_mostly = 2 };   // CUmem_advise
 
 constexpr unsigned stream_non_blocking = 1;      // CU_STREAM_NON_BLOCKING
 constexpr unsigned event_disable_timing = 2;     // CU_EVENT_DISABLE_TIMING

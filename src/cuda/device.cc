@@ -59,7 +59,10 @@ Result<Device::Memory> Device::memory() const {
   return Memory{.free = {free}, .total = {total}};
 }
 
-Result<void> Device::synchronize() const { return driver_->check(calls().synchronize(), "waiting for a GPU"); }
+Result<void> Device::synchronize() const {
+  const BesideCaptures here(*this);
+  return driver_->check(calls().synchronize(), "waiting for a GPU");
+}
 
 Result<void> Device::copy(StreamHandle stream, Address to, Address from, Bytes bytes) const {
   const int number = calls().copy(to, from, bytes.value, stream);
@@ -98,6 +101,7 @@ Stream::~Stream() {
 }
 
 Result<void> Stream::synchronize() const {
+  const BesideCaptures here(*device_);
   return device_->driver().check(device_->calls().stream_synchronize(handle_), "waiting for a stream");
 }
 
@@ -127,12 +131,14 @@ Result<void> Event::let_wait(StreamHandle stream) const {
 }
 
 Result<bool> Event::passed() const {
+  const BesideCaptures here(*device_);
   const int number = device_->calls().event_query(handle_);
   if (number == success || number == error_not_ready) return number == success;
   return device_->driver().error(number, "asking for an event");
 }
 
 Result<void> Event::synchronize() const {
+  const BesideCaptures here(*device_);
   return device_->driver().check(device_->calls().event_synchronize(handle_), "waiting for an event");
 }
 

@@ -63,6 +63,25 @@ class [[nodiscard]] Current {
   bool known_ = false;
 };
 
+// While it lives, this thread may wait for its own streams and events and pin memory, though the program captures
+// another stream into a graph: else the driver refuses, and the program's capture is lost. No captured work is among
+// what we wait for.
+class [[nodiscard]] BesideCaptures {
+ public:
+  explicit BesideCaptures(const Device& device) noexcept : device_(device), exchanged_(exchange()) {}
+  ~BesideCaptures() {
+    if (exchanged_ && !exchange()) static_cast<void>(exchange());  // a call may be refused once
+  }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  bool exchange() noexcept { return device_.calls().exchange_capture_mode(&mode_) == success; }
+  const Device& device_;
+  CaptureMode mode_ = CaptureMode::relaxed;
+  const bool exchanged_;
+};
+
 // A stream that does not wait for the default one.
 class Stream {
  public:

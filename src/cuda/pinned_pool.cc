@@ -50,6 +50,7 @@ PinnedPool::PinnedPool(std::shared_ptr<const Device> device, const Options& opti
 
 PinnedPool::~PinnedPool() {
   const Current current(*device_);
+  const BesideCaptures here(*device_);
   for (const Piece& piece : pieces_) {
     if (piece.mapping)
       device_->calls().host_unregister(piece.data);
@@ -93,6 +94,7 @@ Result<PinnedPool::Piece> PinnedPool::registered(std::size_t bytes) {
   const bool bound = bind_to_nearest_node(*memory);
   populate(*memory);
   std::byte* const data = memory->data();
+  const BesideCaptures here(*device_);
   const int number = device_->calls().host_register(data, bytes, host_register_portable);
   if (number == success) {
     on_nearest_node_ = bound;
@@ -107,6 +109,7 @@ Result<PinnedPool::Piece> PinnedPool::registered(std::size_t bytes) {
 
 Result<PinnedPool::Piece> PinnedPool::allocated(std::size_t bytes) const {
   void* data = nullptr;
+  const BesideCaptures here(*device_);
   const int number = device_->calls().host_allocate(&data, bytes, host_allocate_portable);
   if (number != success)
     return device_->driver().error(number, "pinning " + readable({bytes}) + " of host memory", Driver::Memory::of_host);

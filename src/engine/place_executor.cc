@@ -275,6 +275,16 @@ void PlaceExecutor::allow_moves(BlockIndex index) {
   if (arena_.in_place(index)) arena_.allow_moves(index);
 }
 
+void PlaceExecutor::forbid_moves(BlockIndex index) {
+  blocks_[index.value].movable = false;
+  if (arena_.in_place(index)) arena_.forbid_moves(index);
+}
+
+void PlaceExecutor::cover_all_uses() {
+  for (Block& block : blocks_)
+    if (!cover_uses(block)) wait_for_uses(block);
+}
+
 void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
   Block& block = blocks_[index.value];
   const std::uint32_t number = points_.number_of(stream);

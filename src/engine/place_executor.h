@@ -113,6 +113,7 @@ class PlaceExecutor {
   Result<Born> allocate_copy(Bytes, cuda::Address from, cuda::StreamHandle stream);
   void release(BlockIndex);  // no op that is announced later uses it; queued work may
   void allow_moves(BlockIndex);
+  void forbid_moves(BlockIndex);  // until then
 
   // By a plan, between ops. A block leaves behind its last uses; one that may not leave stays, without an error. A
   // block that comes back as `unchanged` leaves again without a copy, unless forget_plan() came between. `far`: on to
@@ -179,6 +180,9 @@ class PlaceExecutor {
   void end_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
   // Work on `stream` that no op announces uses the block, as record_stream() says.
   void record_stream(BlockIndex, cuda::StreamHandle stream);
+  // Between ops: from now on no event is recorded on a stream for what was queued there before, as one that is captured
+  // has to be left alone.
+  void cover_all_uses();
 
   void watch(Watcher* watcher);  // nullptr: no longer
 

@@ -417,6 +417,17 @@ void GpuExecutor::allow_moves(const void* name) noexcept {
   if (const BlockIndex* const block = block_of(name)) places_->allow_moves(*block);
 }
 
+void GpuExecutor::forbid_moves(const void* name) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const BlockIndex* const block = block_of(name)) places_->forbid_moves(*block);
+}
+
+void GpuExecutor::will_be_captured() noexcept {
+  const cuda::Current current(*device_);
+  const std::lock_guard lock(mutex_);
+  places_->cover_all_uses();
+}
+
 void GpuExecutor::used_on(const void* name, void* stream) noexcept {
   const std::lock_guard lock(mutex_);
   if (const BlockIndex* const block = block_of(name))
@@ -430,10 +441,6 @@ GpuMemory::Range GpuExecutor::memory() const noexcept {
           .bytes = options_.budget.value,
           .in_use = places.in_use.value,
           .most_in_use = places.most_in_use.value};
-}
-
-bool GpuExecutor::is_table(std::uint64_t bytes) const noexcept {
-  return tables_ != nullptr && bytes > options_.tables.value && bytes > options_.budget.value / 2;
 }
 
 void GpuExecutor::looked_up(const GpuLookup& lookup, void* stream) noexcept {

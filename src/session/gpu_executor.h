@@ -107,9 +107,13 @@ class GpuExecutor final : public Executor,
   // --- GpuMemory
   DeviceAddress address(const void* name) const noexcept override;
   void allow_moves(const void* name) noexcept override;
+  void forbid_moves(const void* name) noexcept override;
+  void will_be_captured() noexcept override;
   void used_on(const void* name, void* stream) noexcept override;
   GpuMemory::Range memory() const noexcept override;
-  bool is_table(std::uint64_t bytes) const noexcept override;
+  bool is_table(std::uint64_t bytes) const noexcept override {
+    return tables_ != nullptr && bytes > options_.tables.value && bytes > options_.budget.value / 2;
+  }
   Result<GpuTable> allocate_table(std::uint64_t bytes) override { return tables_->allocate({bytes}); }
   void looked_up(const GpuLookup& lookup, void* stream) noexcept override;
   GpuTableCounters tables() const noexcept override {

@@ -162,8 +162,9 @@ void Capture::replay(const std::shared_ptr<Stream>& on) {
 using namespace vedette::simulated;
 using vedette::cuda::StreamHandle;
 
-SIMULATED_EXPORT int cuThreadExchangeStreamCaptureMode(int* mode) {
-  *mode = static_cast<int>(Capture::exchange_mode(static_cast<Capture::Mode>(*mode)));
+SIMULATED_EXPORT int cuThreadExchangeStreamCaptureMode(vedette::cuda::CaptureMode* mode) {
+  if (const int error = enter("cuThreadExchangeStreamCaptureMode", false); error != 0) return error;
+  *mode = Capture::exchange_mode(*mode);
   return vedette::cuda::success;
 }
 

@@ -27,8 +27,8 @@ constexpr int capture_unsupported = 900, capture_invalidated = 901, capture_unjo
 
 class Capture : public std::enable_shared_from_this<Capture> {
  public:
-  enum class Mode : int { global, of_thread, relaxed };  // cudaStreamCaptureMode
-  using Command = std::function<void(Stream&)>;          // queues itself on the stream that replays it
+  using Mode = cuda::CaptureMode;
+  using Command = std::function<void(Stream&)>;  // queues itself on the stream that replays it
 
   static int begin(const std::shared_ptr<Stream>& stream, Mode mode);
   // All joined, and nothing was refused: `ended` has it.
@@ -82,7 +82,7 @@ using GraphHandle = std::shared_ptr<Capture>*;
 
 }  // namespace vedette::simulated
 
-SIMULATED_EXPORT int cuThreadExchangeStreamCaptureMode(int* mode);
+SIMULATED_EXPORT int cuThreadExchangeStreamCaptureMode(vedette::cuda::CaptureMode* mode);
 SIMULATED_EXPORT int cuStreamBeginCapture_v2(vedette::cuda::StreamHandle stream, int mode);
 SIMULATED_EXPORT int cuStreamEndCapture(vedette::cuda::StreamHandle stream, vedette::simulated::GraphHandle* graph);
 SIMULATED_EXPORT int cuGraphInstantiateWithFlags(vedette::simulated::GraphHandle* made,

@@ -327,7 +327,7 @@ RUNTIME_CALL cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus*
 }
 
 RUNTIME_CALL cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  return note(cuThreadExchangeStreamCaptureMode(reinterpret_cast<int*>(mode)));
+  return note(cuThreadExchangeStreamCaptureMode(reinterpret_cast<Capture::Mode*>(mode)));
 }
 
 RUNTIME_CALL cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {

@@ -1,10 +1,16 @@
 // The facade: see cuda_facade.h.
 #include "adapter/torch/cuda_facade.h"
 
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
+
 #include <algorithm>
+#include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <vector>
 
 #include "adapter/torch/cuda_delegate.h"
 #include "adapter/torch/versions_cuda.h"
@@ -58,10 +64,51 @@ class KeptWorkspaces {
   std::vector<std::unique_ptr<One>> all_;
 };
 
+using Pool = c10::MempoolId_t;
+
+// Pools into which threads allocate now: those of graphs while they are captured, and MemPools.
+class Pools {
+ public:
+  void begin(Pool pool, const std::function<bool(cudaStream_t)>& takes) {
+    const std::lock_guard lock(mutex_);
+    begun_.push_back({pool, takes});
+    any_.store(true, std::memory_order_relaxed);
+  }
+  void end(Pool pool) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(begun_.begin(), begun_.end(), [&](const One& each) { return each.pool == pool; });
+    if (found != begun_.end()) begun_.erase(found);
+    any_.store(!begun_.empty(), std::memory_order_relaxed);
+  }
+  bool any() const { return any_.load(std::memory_order_relaxed); }  // relaxed: each thread asks of its own pools
+  std::optional<Pool> of(cudaStream_t stream) {
+    if (!any()) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    for (const One& each : begun_)
+      if (each.takes(stream)) return each.pool;
+    return std::nullopt;
+  }
+  static Pools& instance() {
+    static auto* const immortal = new Pools;
+    return *immortal;
+  }
+
+ private:
+  struct One {
+    Pool pool;
+    std::function<bool(cudaStream_t)> takes;
+  };
+  std::mutex mutex_;
+  std::vector<One> begun_;
+  std::atomic<bool> any_{false};
+};
+
 class Facade final : public CudaDelegate {
  public:
   Facade(caching::CUDAAllocator* native, CudaHooks& hooks) : CudaDelegate(native), hooks_(hooks) {}
   [[gnu::noinline]] c10::DataPtr allocate(std::size_t bytes) override {
+    if (Pools::instance().any() && Pools::instance().of(c10::cuda::getCurrentCUDAStream()))
+      return native_->allocate(bytes);
     if (products_.has(__builtin_return_address(0)) && hooks_.active()) {
       try {
         return KeptWorkspaces::instance().lend(*native_, bytes);
@@ -121,10 +168,22 @@ class Facade final : public CudaDelegate {
   }
   // The first thing that a capture asks for, and a MemPool.
   void beginAllocateToPool(Device device, Pool pool, std::function<bool(cudaStream_t)> filter) override {
-    TORCH_CHECK(!hooks_.held(false),
-                "a CUDA graph or a MemPool while a vedette::Guard of GPU memory lives: its tensors change their "
-                "addresses, which a graph keeps; capture the graph before the guard or after it, or leave it out");
+    if (device == hooks_.number()) {
+      hooks_.pool_begins();
+      Pools::instance().begin(pool, filter);
+    }
     native_->beginAllocateToPool(device, pool, std::move(filter));
+  }
+  void endAllocateToPool(Device device, Pool pool) override {
+    native_->endAllocateToPool(device, pool);
+    if (device != hooks_.number()) return;
+    Pools::instance().end(pool);
+    hooks_.pool_ends(pool);
+  }
+  void releasePool(Device device, Pool pool) override {
+    const bool last = device == hooks_.number() && native_->getPoolUseCount(device, pool) <= 1;
+    native_->releasePool(device, pool);
+    if (last) hooks_.pool_died(pool);
   }
 
  private:
@@ -161,6 +220,7 @@ class Facade final : public CudaDelegate {
 caching::CUDAAllocator* native = nullptr;  // libtorch's own, for ever
 
 void make_workspaces(bool lt) {
+  if (Pools::instance().of(c10::cuda::getCurrentCUDAStream())) return;  // one that is kept would keep the pool
   int device = 0;
   if (cudaGetDevice(&device) == cudaSuccess) static_cast<void>(cudaSetDevice(device));
   static_cast<void>(at::cuda::getCurrentCUDABlasHandle());
@@ -206,6 +266,61 @@ void exchange_workspaces(const std::function<bool(const c10::DataPtr&)>& ours) {
 
 void let_workspaces_go() { KeptWorkspaces::instance().let_go(); }
 
+std::optional<Pool> capture_here() {
+  if (!Pools::instance().any()) return std::nullopt;
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess || status == cudaStreamCaptureStatusNone)
+    return std::nullopt;
+  return Pools::instance().of(stream);
+}
+
+void* beside_captures() {
+  static std::mutex mutex;
+  static auto* const streams = new std::map<c10::DeviceIndex, cudaStream_t>;
+  const c10::DeviceIndex device = c10::cuda::current_device();
+  const std::lock_guard lock(mutex);
+  cudaStream_t& stream = (*streams)[device];
+  if (stream == nullptr) {
+    const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  }
+  return stream;
+}
+
+void run_beside_captures(const std::function<void()>& work) {
+  const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+  const c10::cuda::CUDAStreamGuard on(
+      c10::cuda::getStreamFromExternal(static_cast<cudaStream_t>(beside_captures()), c10::cuda::current_device()));
+  work();
+}
+
+void wait_beside_captures() {
+  const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+  C10_CUDA_CHECK(cudaStreamSynchronize(static_cast<cudaStream_t>(beside_captures())));
+}
+
+bool wait_for_device() {
+  if (Pools::instance().any()) return false;
+  C10_CUDA_CHECK(cudaDeviceSynchronize());
+  return true;
+}
+
+std::uint64_t bytes_of_pool(Pool pool) {
+  std::uint64_t bytes = 0;
+  for (const auto& segment : native->snapshot(pool, false).segments) bytes += segment.total_size;
+  return bytes;
+}
+
+bool has_graphs() {
+  const c10::DeviceIndex device = c10::cuda::current_device();
+  const auto segments = native->snapshot(Pool{0, 0}, false).segments;
+  return std::any_of(segments.begin(), segments.end(), [&](const auto& segment) {
+    const Pool pool = segment.owner_private_pool_id;
+    return pool != Pool{0, 0} && segment.device == device && native->getPoolUseCount(device, pool) > 0;
+  });
+}
+
 }  // namespace
 }  // namespace vedette::adapter
 
@@ -220,6 +335,13 @@ const vedette::adapter::CudaPart* vedette_cuda_install(vedette::adapter::CudaHoo
                              .memory_of_device = &memory_of_device,
                              .make_workspaces = &make_workspaces,
                              .exchange_workspaces = &exchange_workspaces,
-                             .let_workspaces_go = &let_workspaces_go};
+                             .let_workspaces_go = &let_workspaces_go,
+                             .capture_here = &capture_here,
+                             .beside_captures = &beside_captures,
+                             .run_beside_captures = &run_beside_captures,
+                             .wait_beside_captures = &wait_beside_captures,
+                             .wait_for_device = &wait_for_device,
+                             .bytes_of_pool = &bytes_of_pool,
+                             .has_graphs = &has_graphs};
   return &part;
 }

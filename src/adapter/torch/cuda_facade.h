@@ -35,6 +35,10 @@ class CudaHooks {
     std::vector<GpuMemory::HotPart> table_parts;  // with blocks alone
   };
   virtual std::optional<Held> held(bool with_blocks) = 0;
+  // Pools of the guard's GPU, which graphs and MemPools allocate from.
+  virtual void pool_begins() = 0;                     // threads allocate from it now, and streams may be captured
+  virtual void pool_ends(c10::MempoolId_t pool) = 0;  // they do not any more
+  virtual void pool_died(c10::MempoolId_t pool) = 0;  // its last graph or MemPool is gone
 };
 
 // The functions of the library for its caller. Workspaces are memory that libtorch gives to cuBLAS. It takes one from
@@ -49,6 +53,15 @@ struct CudaPart {
   // being queued with one of them.
   void (*exchange_workspaces)(const std::function<bool(const c10::DataPtr&)>& ours) = nullptr;
   void (*let_workspaces_go)() = nullptr;  // frees those that the library keeps
+  // The pool of the graph into which the calling thread's current stream is captured; nullopt: it is not.
+  std::optional<c10::MempoolId_t> (*capture_here)() = nullptr;
+  // A stream of the current device that is ours alone and never captured. Work there may allocate in a capture, too.
+  void* (*beside_captures)() = nullptr;
+  void (*run_beside_captures)(const std::function<void()>& work) = nullptr;
+  void (*wait_beside_captures)() = nullptr;  // for that stream. The host waits
+  bool (*wait_for_device)() = nullptr;       // false: it cannot, since a stream is captured. The host waits
+  std::uint64_t (*bytes_of_pool)(c10::MempoolId_t pool) = nullptr;
+  bool (*has_graphs)() = nullptr;  // a pool lives on the current device
 };
 
 }  // namespace vedette::adapter

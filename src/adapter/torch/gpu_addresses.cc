@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "adapter/torch/gpu_graphs.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/operators.h"
 #include "adapter/torch/stream_works.h"
@@ -106,7 +107,9 @@ HeldStorages::~HeldStorages() {
 std::uint64_t address_for_program(c10::StorageImpl& storage) {
   const void* const name = name_under_guard(storage);
   if (name == nullptr) return number_of(storage.data_ptr().get());
-  if (!in_op_of_this_thread()) {
+  if (const auto pool = GpuStorages::opened()->captured_here()) {
+    GpuGraphs::instance().keep(*GpuStorages::opened(), storage, *pool);
+  } else if (!in_op_of_this_thread()) {
     try {
       hold_until_next_op(storage, name);
     } catch (const Failure&) {  // it has its name

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "adapter/torch/exported.h"
+#include "adapter/torch/gpu_graphs.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/storages.h"
 
@@ -43,7 +44,7 @@ void let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> argumen
   const c10::DeviceGuard on_device(GpuStorages::device());
   for (; bytes > budget && !operands.empty(); operands.pop_back()) {
     c10::StorageImpl& largest = *operands.back();
-    if (is_exported(largest)) continue;
+    if (is_exported(largest) || GpuGraphs::instance().uses(largest)) continue;
     const std::size_t size = largest.nbytes();
     try {
       move_home(session, largest, gpu.native(size));

@@ -15,6 +15,7 @@
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/exported.h"
 #include "adapter/torch/gpu_beside.h"
+#include "adapter/torch/gpu_graphs.h"
 #include "adapter/torch/gpu_lookups.h"
 #include "adapter/torch/operators.h"
 #include "adapter/torch/storages.h"
@@ -48,6 +49,7 @@ void GpuStorages::activate(Session* session, std::size_t small, std::function<vo
   small_ = small;
   longest_list_ = session == nullptr ? 0 : static_cast<std::size_t>(session->budget().value / lists);
   session_.store(session);
+  if (session != nullptr) see_earlier_graphs();
   listen_for_lookups(session != nullptr && session->gpu()->is_table(~std::uint64_t{0}));
 }
 
@@ -86,7 +88,7 @@ void GpuStorages::keep_in_place(const c10::StorageImpl& storage) {
 
 void* GpuStorages::current_stream() noexcept {
   const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
-  return cuda.getStreamNativeHandle(cuda.getStream(device()));
+  return captured_here() ? beside_captures() : cuda.getStreamNativeHandle(cuda.getStream(device()));
 }
 
 // --- births and deaths -----------------------------------------------------------------------------------------------
@@ -128,6 +130,7 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
 bool GpuStorages::adopt(c10::StorageImpl& storage, std::string_view name, TensorKind kind) {
   const std::size_t bytes = storage.nbytes();
   if (!takes(bytes) || !announces_this_thread() || storage.device() != device()) return false;
+  if (!adopts_ || GpuGraphs::instance().uses(storage)) return false;
   const c10::DeviceGuard on_device(device());
   Session& session = *session_.load();
   if (session.gpu()->is_table(bytes)) {
@@ -164,7 +167,12 @@ DeviceAddress GpuStorages::table_of(const c10::StorageImpl& storage) noexcept {
   return memory.get_deleter() == &free_table ? static_cast<const GpuTable*>(memory.get_context())->address : 0;
 }
 
+std::shared_ptr<void> GpuStorages::shared_table_of(const c10::StorageImpl& storage) {
+  return table_of(storage) == 0 ? nullptr : static_cast<const GpuTable*>(storage.data_ptr().get_context())->memory;
+}
+
 void GpuStorages::looked_up(const GpuLookup& lookup) {
+  if (captured_here()) return;  // the numbers are there when it is replayed
   if (Session* const session = session_.load()) session->gpu()->looked_up(lookup, current_stream());
 }
 
@@ -236,6 +244,8 @@ void GpuStorages::free(void* context) {
   GpuStorages& self = *instance();
   {
     const std::lock_guard lock(self.mutex_);
+    handle->outlived = handle->pools > 0;
+    if (handle->outlived) return;
     self.handles_.erase(handle->name);
   }
   Session::release(static_cast<std::byte*>(const_cast<void*>(handle->name)));
@@ -251,7 +261,7 @@ bool GpuStorages::may_move(const void* name) noexcept {
   const auto found = handles_.find(name);
   if (found == handles_.end()) return true;  // on its way to be released
   Handle& handle = *found->second;
-  if (handle.kept) return false;
+  if (handle.kept || handle.pools > 0) return false;
   auto storage = handle.storage ? handle.storage->lock() : c10::intrusive_ptr<c10::StorageImpl>();
   const bool has = storage && storage->data_ptr().get_context() == &handle;
   if (storage) kept_.push_back(std::move(storage));  // its last reference may be this one
@@ -327,6 +337,7 @@ bool GpuStorages::was_seen(const c10::StorageImpl& storage) const noexcept {
 
 bool GpuStorages::record_stream(const c10::DataPtr& memory, void* stream) {
   if (memory.get_deleter() != &free) return false;
+  if (captured_here()) return true;  // an operator of the capture has it, so that it stays
   const auto& handle = *static_cast<const Handle*>(memory.get_context());
   handle.memory->used_on(handle.name, stream);
   return true;
@@ -366,7 +377,7 @@ void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::
       if (storage && handle->memory == ending.gpu()) living.push_back(std::move(storage));
     }
   }
-  Bytes left, exported;
+  Bytes left, exported, captured;
   for (auto& storage : living) {
     const c10::DeviceGuard on_device(storage->device());
     const auto home = [&] {
@@ -376,7 +387,9 @@ void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::
         return false;
       }
     };
-    if (is_exported(*storage)) {
+    if (GpuGraphs::instance().uses(*storage)) {
+      captured += Bytes{storage->nbytes()};
+    } else if (is_exported(*storage)) {
       exported += Bytes{storage->nbytes()};
     } else if (!home() && !home()) {  // a call of the driver may fail once
       left += Bytes{storage->nbytes()};
@@ -386,6 +399,11 @@ void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::
     say("the guard ends with " + readable(left) +
         " of tensors for which GPU memory has no room without it; they cannot be used any more: end the tensors first, "
         "or call bring_home() and handle its error");
+  if (captured.value > 0)
+    say("the guard ends with " + readable(captured) +
+        " of tensors that a CUDA graph uses; they stay, and so does all of the guard's GPU memory as long as they "
+        "live: "
+        "drop the graph before the guard ends");
   if (exported.value > 0)
     say("the guard ends with " + readable(exported) +
         " of tensors that another library has, too; they stay, and so does all of the guard's GPU memory as long as "

@@ -53,10 +53,17 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   static const void* name_of(const c10::StorageImpl& storage) noexcept;
   // Where a table begins that has the storage (SessionOptions::table_memory); 0: it is none.
   static DeviceAddress table_of(const c10::StorageImpl& storage) noexcept;
-  bool is_of_this_session(const c10::StorageImpl& storage) const noexcept;  // the living guard's
-  bool lives(const void* name) const noexcept;                              // a storage has it
+  static std::shared_ptr<void> shared_table_of(const c10::StorageImpl& storage);  // which it keeps; nullptr: it is none
+  bool is_of_this_session(const c10::StorageImpl& storage) const noexcept;        // the living guard's
+  bool lives(const void* name) const noexcept;                                    // a storage has it
   // It does not move any more as long as it lives: code that hears of no moves has its address. It is in place now.
   void keep_in_place(const c10::StorageImpl& storage);
+  // The pool of the graph into which this thread's current stream is captured (gpu_graphs.h); nullopt: it is not.
+  std::optional<c10::MempoolId_t> captured_here() const noexcept;
+  void* beside_captures() const noexcept;  // another stream, of this thread's calls of the session meanwhile
+  void run_beside_captures(const std::function<void()>& work) const;  // on that stream
+  // It comes, and stays until its graphs are gone, also where its storage is gone before. False: there is no room.
+  bool keep_for_graph(c10::StorageImpl& storage);
   void looked_up(const GpuLookup& lookup);  // by an operator that ends on this thread's current stream
   // An operator has the storage as an operand or a result: it may move when the operator has ended. Returns its name,
   // as name_of() does.
@@ -100,6 +107,9 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   bool record_stream(const c10::DataPtr& memory, void* stream) override;
   int number() const noexcept override { return device().index(); }
   std::optional<Held> held(bool with_blocks) override;
+  void pool_begins() override;
+  void pool_ends(c10::MempoolId_t pool) override;
+  void pool_died(c10::MempoolId_t pool) override;
 
  private:
   struct Handle {
@@ -110,6 +120,8 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;  // as an operator was last seen with it
     const c10::StorageImpl* seen = nullptr;                            // the same, to compare
     bool kept = false;                                                 // it never moves again
+    std::uint32_t pools = 0;                                           // of graphs that use it: it does not move
+    bool outlived = false;                                             // by its graphs
   };
 
   GpuStorages() = default;
@@ -118,6 +130,8 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   c10::DataPtr allocate_scratch(Session& session, std::size_t bytes);
   static void free(void* context);
   static void free_table(void* context);
+  void let_go_of_graph(const void* name);
+  void see_earlier_graphs();
   c10::DataPtr allocate_table(Session& session, std::size_t bytes);
   static c10::DataPtr pointer_to(DeviceAddress address, Handle* handle);
   static GpuStorages*& instance() noexcept;
@@ -128,6 +142,8 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   std::size_t small_ = 0, longest_list_ = 0;
   std::function<void(std::string_view)> say_;
   std::atomic<std::uint64_t> beside_{0};
+  std::vector<c10::MempoolId_t> died_;  // of which replays may still run; under the mutex
+  bool adopts_ = true;
   mutable std::mutex mutex_;  // inside the session's locks
   std::unordered_map<const void*, Handle*> handles_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> kept_;

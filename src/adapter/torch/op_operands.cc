@@ -14,6 +14,12 @@ bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& s
          static_cast<std::size_t>(tensor.numel()) * tensor.itemsize() == storage.nbytes();
 }
 
+bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> inputs) {
+  if (owner.gpu != nullptr || inputs.empty() || !inputs[0].isTensorList()) return false;
+  const auto list = inputs[0].toListRef();
+  return list.size() > 1 && list[0].isTensor() && list[0].toTensor().is_cpu();
+}
+
 void OpOperands::add_part(const at::Tensor& tensor, std::uint8_t use, const Announcer& owner) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();

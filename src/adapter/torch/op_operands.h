@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
@@ -20,9 +21,10 @@ namespace vedette::adapter {
 
 // The whole storage is written: its former bytes are of no use.
 bool covers_its_storage(const c10::TensorImpl& tensor, const c10::StorageImpl& storage);
-
-// Of tensors that fill their storages: they tell the storages' shapes.
+// Tensors among the inputs that fill their storages tell the storages' shapes.
 void tell_shapes(Session& session, c10::ArrayRef<const c10::IValue> inputs);
+// Operators that go through lists of tensors on the CPU, tensor by tensor; a GPU has kernels for whole lists.
+bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> inputs);
 
 struct OpOperands {
   OpOperands() = default;  // of a kernel, which notes no small ones

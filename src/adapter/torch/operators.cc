@@ -23,6 +23,7 @@
 #include "adapter/torch/gloo_works.h"
 #include "adapter/torch/gpu_addresses.h"
 #include "adapter/torch/gpu_beside.h"
+#include "adapter/torch/gpu_graphs.h"
 #include "adapter/torch/gpu_lists.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/op_operands.h"
@@ -54,13 +55,6 @@ std::atomic<bool> is_of_a_gpu{false};      // the announcer
 std::atomic<std::uint32_t> looking_at{0};  // how many other threads do
 // The thread whose op runs; nullptr: none. On a GPU backward runs on a thread of its device.
 std::atomic<const void*> op_thread{nullptr};
-
-// Operators that go through lists of tensors on the CPU, tensor by tensor; a GPU has kernels for whole lists.
-bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> inputs) {
-  if (owner.gpu != nullptr || inputs.empty() || !inputs[0].isTensorList()) return false;
-  const auto list = inputs[0].toListRef();
-  return list.size() > 1 && list[0].isTensor() && list[0].toTensor().is_cpu();
-}
 
 // Ops are announced one at a time, and the outermost of a thread alone. False: one of this thread's runs.
 bool take_turn() {
@@ -291,6 +285,7 @@ std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::
   std::vector<c10::IValue> values(reads.begin(), reads.end());
   values.insert(values.end(), writes.begin(), writes.end());
   const c10::ArrayRef<const c10::IValue> arguments(values.data(), values.size());
+  if (owner->gpu != nullptr && keep_if_captured(*owner->gpu, arguments)) return nullptr;
   const bool beside = in_op || !announces_this_thread();  // the CPU's kernels find what is away by page faults
   if (beside) return owner->gpu == nullptr ? nullptr : hold_operands(*owner, arguments, in_op);
   if (!take_turn()) return nullptr;
@@ -324,6 +319,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   // The autograd engine wraps each node, and the sums of gradients that follow it, into a function of its own.
   constexpr char engine[] = "autograd::";
   const bool is_engine = std::strncmp(function.name(), engine, sizeof engine - 1) == 0;
+  if (owner->gpu != nullptr && !is_node && !is_engine && keep_if_captured(*owner->gpu, arguments_of(function)))
+    return nullptr;  // no op: its kernels run when the graph is replayed
   // Backward of a GPU's tensors runs on a thread of its device, and so does another thread's.
   const bool in_pass = nodes_here > 0 || is_node || is_engine;
   if (!trains && !(owner->gpu != nullptr && in_pass && has_training_mark())) {
