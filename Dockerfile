@@ -8,6 +8,6 @@ FROM debian:12
 RUN apt-get update && apt-get install -y --no-install-recommends git ca-certificates && rm -rf /var/lib/apt/lists/*
 WORKDIR /vedette
 COPY scripts/setup.sh scripts/setup.sh
-RUN scripts/setup.sh
+RUN scripts/setup.sh --tests
 COPY . .
 RUN cmake --preset release -DVEDETTE_UNITY=ON && cmake --build --preset release --target train vedette_cli vedette_python

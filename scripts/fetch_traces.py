@@ -7,7 +7,7 @@ Below --output appear traces/g10/*.json and traces/g10_published.csv, which `ved
 comes from one commit; its licence is written beside it, and whoever passes the files on passes it on as well. Nothing of it is part of this repository.
 
 - The steps are converted from the artifact of G10 (MICRO'23), platformxlab/G10, Apache License 2.0. Its own program is built (git, g++, make, flex, bison:
-  scripts/setup.sh installs them) and made to analyse each network: network file -> layers -> kernels -> tensors. Its text files are read, and the program is ended before
+  scripts/setup.sh --tests installs them) and made to analyse each network: network file -> layers -> kernels -> tensors. Its text files are read, and the program is ended before
   it simulates.
 - The lifetimes are copied: A to F from google/minimalloc, Apache License 2.0; resnet50 and pangu_2.6B, MindSpore's, from cappadokes/idealloc, MIT License.
 - The logs of DTR's prototype (uwsampl/dtr-prototype) have no licence and are not fetched.
@@ -58,7 +58,7 @@ def build(source):
     if not program.exists():
         for tool in ("g++", "make", "flex", "bison"):
             if shutil.which(tool) is None:
-                sys.exit(f"fetch_traces.py: {tool} is missing, which the artifact of G10 is built with; scripts/setup.sh installs it (or apt-get install {tool})")
+                sys.exit(f"fetch_traces.py: {tool} is missing, which the artifact of G10 is built with; scripts/setup.sh --tests installs it (or apt-get install {tool})")
         subprocess.run(["make", "-C", str(program.parent), "CFLAGS=-O1 -w", "LIBS=-lm"], check=True, stdout=subprocess.DEVNULL)
     return program
 

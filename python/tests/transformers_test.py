@@ -10,7 +10,7 @@ import vedette
 from training import bits, chunk, folder
 
 if importlib.util.find_spec("transformers") is None:
-    missing = "the package transformers is not installed: scripts/setup.sh installs it"
+    missing = "the package transformers is not installed: scripts/setup.sh --tests installs it"
 else:
     missing = None
     import transformers
