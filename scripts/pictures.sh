@@ -7,8 +7,8 @@
 #   RUN.vedette  the recording demo.vedette of scripts/demo.sh
 #   VEDETTE      the command line to make the page with (default build/release/vedette)
 #
-# Needs Chromium and .venv, which scripts/setup.sh --tests makes ($PYTHON: another python3 with Pillow), and examples/train
-# beside VEDETTE, whose counters `vedette top` shows.
+# Needs Chromium and .venv, which scripts/setup.sh --tests makes ($PYTHON: another python3 with Pillow), and
+# examples/train beside VEDETTE, whose counters `vedette top` shows.
 set -euo pipefail
 case "${1:-}" in "" | -h | --help) sed -n '2,11p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 0 ;; esac
 recording=$(realpath "$1")

@@ -30,7 +30,8 @@ case $torch_version in
   *) torchvision='' ;;
 esac
 # The libraries that libtorch_cpu.so names as needed; the full CUDA set would be 3 GB more and is not used on the CPU.
-python_packages=(torch=="$torch_version" nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25 nvidia-cuda-crt==13.5.37
+python_packages=(torch=="$torch_version" nvidia-cuda-runtime==13.5.37 nvidia-cuda-cupti==13.5.25
+  nvidia-cuda-crt==13.5.37
   # The bundle of Plotly that vedette report embeds (of the package only its plotly.min.js is read).
   plotly==7.1.0
   # What torch and torch.compile import.
@@ -79,8 +80,8 @@ libbenchmark-dev      google-benchmark-devel benchmark benchmark
 zlib1g-dev            zlib-devel         zlib          zlib
 dataset-fashion-mnist -                  -             -
 '
-# For tests: other people's handlers of SIGSEGV and stressors, which run beside ours, and what builds the artifact of G10
-# (scripts/fetch_traces.py), too.
+# For tests: other people's handlers of SIGSEGV and stressors, which run beside ours, and what builds the artifact of
+# G10 (scripts/fetch_traces.py), too.
 system_packages_of_tests='
 clang                 clang              clang         clangxx
 clang-format          clang-tools-extra  -             clang-format

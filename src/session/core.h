@@ -180,7 +180,7 @@ class SessionCore {
   void take_plan(PlanInMaking& made);
   void plan_is_made(Bucket& bucket, const Result<void>& made);
   void tell_plan(Bucket& bucket);
-  void say_that_nothing_moves(const Bucket& bucket);
+  void say_that_nothing_moves(const Bucket& ran, const Counters& so_far);
   void size_machine_for(Bucket& bucket);
   void announce_leaving(const StepPlan& plan);
   void report_places(const Bucket& placed) const;
@@ -222,7 +222,7 @@ class SessionCore {
   std::unique_ptr<PageProfile> pages_;                 // while a step is profiled
   std::unique_ptr<Recomputer> recomputer_;             // nullptr: nothing is dropped
   struct Once {
-    bool profiled = false, planned = false, advised_on_rows = false;
+    bool profiled = false, said_nothing_moves = false, advised_on_rows = false;
   };
   Once once_;
 };

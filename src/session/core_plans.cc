@@ -255,17 +255,15 @@ void SessionCore::plan_is_made(Bucket& bucket, const Result<void>& made) {
   tell_why_no_plan(bucket);
   if (executor_->traits().whole_tensors) announce_leaving(bucket.plan);
   tell_plan(bucket);
-  if (made) say_that_nothing_moves(bucket);
 }
 
 // A program with memory to spare hears why its guard does nothing.
-void SessionCore::say_that_nothing_moves(const Bucket& bucket) {
-  if (once_.planned || !bucket.plan.has_policy()) return;
-  once_.planned = true;
-  const Bytes peak = peak_bytes(bucket.plan.planned_trace());
-  if (!bucket.plan.plan().moves.empty() || bucket.unplanned() > 0 || peak > machine_.tiers[0].capacity) return;
-  messages_.post("all of a step fits: its tensors take " + readable(peak) + " at most, fast memory has " +
-                 readable(options_.fast_memory) + ", and nothing will move");
+void SessionCore::say_that_nothing_moves(const Bucket& ran, const Counters& so_far) {
+  constexpr std::uint64_t runs = 3;
+  if (once_.said_nothing_moves || ran.runs() < runs || so_far.bytes_in + so_far.bytes_out > 0) return;
+  once_.said_nothing_moves = true;
+  messages_.post("all of a step fits: its tensors take " + readable(peak_bytes(ran.plan.planned_trace())) +
+                 " at most, fast memory has " + readable(options_.fast_memory) + ", and nothing moves");
 }
 
 // An op that does not fit as a whole may fit in sections.

@@ -388,6 +388,7 @@ void SessionCore::end_step() noexcept {
   if (runs_whole()) {
     buckets_.current()->ran(logger_.step());
     buckets_.ran_whole();
+    say_that_nothing_moves(*buckets_.current(), then);
     finish_planned_step(*buckets_.current(), {.time = times_.step_time(now),
                                               .stall = since(&Counters::stall_ns),
                                               .recomputing = since(&Counters::recompute_ns),

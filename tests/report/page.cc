@@ -31,7 +31,7 @@ class Page : public ::testing::Test {
  protected:
   void SetUp() override {
     if (std::string_view(CHROMIUM).empty())
-      GTEST_SKIP() << "no Chromium was found when this was configured: scripts/setup.sh --tests installs Debian's chromium";
+      GTEST_SKIP() << "no Chromium was found when this was configured: scripts/setup.sh --tests installs Debian's";
   }
 
   // What Chromium prints: the document after its scripts ran, or nothing with a screenshot. Its console goes to

@@ -126,8 +126,8 @@ TEST(Messages, ACallbackAsksTheSession) {
   EXPECT_GE(asked, 3u);
 }
 
-// Once, and not where a plan moves or where no plan could.
-TEST(Messages, SayWhereNothingWillMove) {
+// Once, and not where something has moved.
+TEST(Messages, SayWhereNothingMoves) {
   for (const auto& [budget, policy, expected] :
        {std::tuple{16_MiB, "vedette", 1}, std::tuple{3_MiB, "vedette", 0}, std::tuple{3_MiB, "on-demand", 0}}) {
     int said = 0;
@@ -137,7 +137,7 @@ TEST(Messages, SayWhereNothingWillMove) {
                                         .chunk = 64_KiB,
                                         .on_message =
                                             [&said = said](std::string_view sentence) {
-                                              said += sentence.find("nothing will move") != sentence.npos ? 1 : 0;
+                                              said += sentence.find("nothing moves") != sentence.npos ? 1 : 0;
                                             }})
                              .value();
     std::vector<Block> blocks;

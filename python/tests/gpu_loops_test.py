@@ -1,0 +1,310 @@
+"""What loops of today do beside forward, backward and an update, under a guard of GPU memory, on the simulated GPU: clipping, accumulation,
+a scaler, LoRA over frozen weights, an average of the weights, evaluation and generation between steps. Each has the plain run's bits at 50
+and 30 % of its peak."""
+
+import contextlib
+import copy
+import math
+import sqlite3
+import tempfile
+
+import on_simulated_gpu
+
+width, words, length, layers, steps = 128, 512, 16, 6, 8
+
+
+def decoder():
+    """A small language model: an embedding, blocks of causal attention, a head."""
+    import torch
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.norm_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+            self.query_key_value, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+            self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            q, k, v = self.query_key_value(self.norm(x)).chunk(3, -1)
+            scores = (q @ k.transpose(1, 2)).float() / math.sqrt(width)
+            later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+            x = x + self.out(scores.masked_fill(later, float("-inf")).softmax(-1).type_as(v) @ v)
+            return x + self.down(torch.relu(self.up(self.norm_2(x))))
+
+    class Decoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(words, width)
+            self.blocks = torch.nn.ModuleList(Block() for _ in range(layers))
+            self.head = torch.nn.Linear(width, words, bias=False)
+
+        def forward(self, tokens):
+            x = self.embedding(tokens)
+            for block in self.blocks:
+                x = block(x)
+            return self.head(x)
+
+    torch.manual_seed(1)
+    return Decoder().to("cuda")
+
+
+def batch(number, rows=8):
+    import torch
+
+    return torch.randint(0, words, (rows, length + 1), generator=torch.Generator().manual_seed(number)).to("cuda")
+
+
+def loss_of(model, tokens):
+    import torch
+
+    logits = model(tokens[:, :-1])
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, words), tokens[:, 1:].reshape(-1))
+
+
+def adam(parameters):
+    import torch
+
+    return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+def watched(guard, *what):
+    for each in what if guard else ():
+        guard.watch(each)
+
+
+def step_of(guard):
+    return guard.step() if guard else contextlib.nullcontext()
+
+
+def result(model, losses):
+    return losses, [tensor.detach().cpu().numpy().tobytes() for tensor in model.state_dict().values()]
+
+
+# --- the loops: each takes a guard or None
+
+
+def clipped_and_accumulated(guard):
+    """Two parts of a batch, whose gradients are added, and clipped by their norm."""
+    import torch
+
+    model = decoder()
+    optimizer, losses = adam(model.parameters()), []
+    watched(guard, model, optimizer)
+    for step in range(steps):
+        with step_of(guard):
+            for part in range(2):
+                loss = loss_of(model, batch(2 * step + part, 4)) / 2
+                loss.backward()
+                losses.append(loss.item())
+            losses.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5).item())
+            optimizer.step()
+            optimizer.zero_grad()
+            del loss
+    return result(model, losses)
+
+
+def scaled(guard):
+    """float16 by autocast, with a scaler whose first scales are too large: these steps are left out."""
+    import torch
+
+    model = decoder()
+    optimizer, losses = adam(model.parameters()), []
+    scaler = torch.amp.GradScaler("cuda", init_scale=2.0**16, growth_interval=3)
+    watched(guard, model, optimizer)
+    for step in range(steps):
+        with step_of(guard):
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = loss_of(model, batch(step))
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            losses += [loss.item(), scaler.get_scale()]
+            del loss
+    return result(model, losses)
+
+
+def lora(guard):
+    """Frozen weights, and two thin matrices beside each of the large ones."""
+    import torch
+
+    class Adapted(torch.nn.Module):
+        def __init__(self, frozen):
+            super().__init__()
+            self.frozen = frozen
+            self.a = torch.nn.Parameter(torch.randn(4, frozen.in_features) * 0.02)
+            self.b = torch.nn.Parameter(torch.zeros(frozen.out_features, 4))
+
+        def forward(self, x):
+            return self.frozen(x) + torch.nn.functional.linear(torch.nn.functional.linear(x, self.a), self.b)
+
+    model = decoder().cpu().requires_grad_(False)
+    for block in model.blocks:
+        for name in ("query_key_value", "out", "up", "down"):
+            setattr(block, name, Adapted(getattr(block, name)))
+    model.to("cuda")
+    optimizer, losses = adam([each for each in model.parameters() if each.requires_grad]), []
+    watched(guard, model, optimizer)
+    for step in range(steps):
+        with step_of(guard):
+            loss = loss_of(model, batch(step, 4))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            del loss
+    return result(model, losses)
+
+
+def averaged(guard):
+    """An exponential average of the weights, in a model of its own."""
+    import torch
+
+    model = decoder()
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    optimizer, losses = adam(model.parameters()), []
+    watched(guard, model, average, optimizer)
+    for step in range(steps):
+        with step_of(guard):
+            loss = loss_of(model, batch(step))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            average.update_parameters(model)
+            losses.append(loss.item())
+            del loss
+    return result(average, losses)
+
+
+def evaluated(guard):
+    """Every third step the losses of other batches, without gradients: outside of any step, and in one of its own."""
+    import torch
+
+    model = decoder()
+    optimizer, losses = adam(model.parameters()), []
+    watched(guard, model, optimizer)
+    for step in range(3 * steps // 2):
+        with step_of(guard):
+            loss = loss_of(model, batch(step))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            del loss
+        if step % 3 == 2:
+            for number in range(2):
+                with torch.no_grad(), step_of(guard) if number else contextlib.nullcontext():
+                    losses.append(loss_of(model, batch(100 + number)).item())
+    return result(model, losses)
+
+
+def generated(guard):
+    """Between steps the model goes on with a line, word by word, as a program shows what it has learned."""
+    import torch
+
+    model = decoder()
+    optimizer, said = adam(model.parameters()), []
+    watched(guard, model, optimizer)
+    for step in range(steps):
+        with step_of(guard):
+            loss = loss_of(model, batch(step))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            said.append(loss.item())
+            del loss
+        with torch.no_grad():
+            line = batch(7, 1)[:, :4]
+            for _ in range(6):
+                line = torch.cat([line, model(line)[:, -1:].argmax(-1)], 1)
+            said.append(line.tolist())
+            del line
+    return result(model, said)
+
+
+# --- and how they are compared
+
+
+def in_halves_and_thirds(train, recorded_in=None):
+    import vedette
+
+    plain = copy.deepcopy(train(None))
+    with vedette.Guard("256MiB", fast="gpu:0", slow="host") as guard:
+        assert train(guard) == plain, "other bits with all memory"
+        peak = guard.counters.peak_bytes
+    recordings = []
+    for share in (0.5, 0.3):
+        said = []
+        recordings.append(f"{recorded_in}/{share}.vedette" if recorded_in else None)
+        with vedette.Guard(int(share * peak), fast="gpu:0", slow="host", record=recordings[-1] or "", on_message=said.append) as guard:
+            assert train(guard) == plain, f"other bits at {share}"
+            counters = guard.counters
+            print(f"{train.__name__} in {guard.budget >> 10} of {peak >> 10} KiB: {guard.phase}, {counters.bytes_in >> 10} KiB in, "
+                  f"{counters.bytes_out >> 10} out, {said}", flush=True)
+            assert guard.phase == "planned" and counters.bytes_in > 0
+            assert counters.resident_max_bytes <= guard.budget
+    return recordings
+
+
+def clip_and_accumulate():
+    in_halves_and_thirds(clipped_and_accumulated)
+
+
+def scale():
+    in_halves_and_thirds(scaled)
+
+
+def left(recording, like):
+    """How often tensors of such names left in the last three steps: written to the slow tier, and dropped, since a copy lies there."""
+    with contextlib.closing(sqlite3.connect(recording)) as read:
+        return read.execute("SELECT TOTAL(m.verb = 'evict'), TOTAL(m.verb = 'drop') FROM moves m JOIN tensor_places p ON p.begin_byte <= m.chunk "
+                            "* c.value AND m.chunk * c.value < p.end_byte JOIN tensors t USING(profile, tensor), (SELECT value FROM meta "
+                            "WHERE key = 'chunk_bytes') c WHERE m.step > ? AND t.name LIKE ?", (steps - 3, like)).fetchone()
+
+
+def adapt():
+    with tempfile.TemporaryDirectory() as place:
+        for recording in in_halves_and_thirds(lora, place):
+            frozen, adapters = left(recording, "%.frozen.%"), left(recording, "%.a")
+            print(f"written, and dropped: frozen {frozen}, adapters {adapters}")
+            assert frozen[1] > 50 and frozen[0] < frozen[1] / 4  # those that leave first in one of these steps
+
+
+def average():
+    in_halves_and_thirds(averaged)
+
+
+def evaluate():
+    in_halves_and_thirds(evaluated)
+
+
+def generate():
+    in_halves_and_thirds(generated)
+
+
+class Loops(on_simulated_gpu.Processes):
+    functions = (clip_and_accumulate, scale, adapt, average, evaluate, generate)
+
+    def test_clipped_and_accumulated_gradients(self):
+        self.run_there(clip_and_accumulate)
+
+    def test_a_scaler_that_leaves_steps_out(self):
+        self.run_there(scale)
+
+    def test_frozen_weights_and_adapters(self):
+        self.run_there(adapt)
+
+    def test_an_average_of_the_weights(self):
+        self.run_there(average)
+
+    def test_evaluation_between_steps(self):
+        self.run_there(evaluate)
+
+    def test_generation_between_steps(self):
+        self.run_there(generate)
+
+
+if __name__ == "__main__":
+    on_simulated_gpu.run_each(globals())
