@@ -16,7 +16,7 @@ import on_simulated_gpu
 import torch
 import vedette
 
-steps = 6
+steps = 8
 
 
 def train(layers, guard=None, compiled=True, optimizer=None, count=steps):

@@ -46,31 +46,55 @@ def _launch(name, values, written, launch):
 
 # --- what a kernel writes
 
-_analysed = {}  # by kernel, types of tensors and numbers: names
+_notes = {}  # by id of a kernel, whose own hash takes microseconds
 
 
-def _key(value):
-    return value.dtype if isinstance(value, torch.Tensor) else value if isinstance(value, (bool, str)) else type(value)
+class _Notes:
+    """Of a program's own kernel, which lives as long as they do."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+        self.constants = {each.name for each in kernel.params if each.is_constexpr}
+        self.defaults = {each.name: each.default for each in kernel.params if each.has_default}
+        self.written = {}  # names, by types of tensors and numbers
+
+
+def _notes_of(kernel):
+    if id(kernel) not in _notes:
+        _notes[id(kernel)] = _Notes(kernel)
+    return _notes[id(kernel)]
 
 
 def _by_analysis(kernel, values):
     """None: not known."""
-    if kernel.fn is None or any(_tensors_in(value) and not isinstance(value, torch.Tensor) for _, value in values):
-        return None  # it came from a cache without its code, or has tensors in tuples or descriptors
-    constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
-    key = kernel, tuple((name, value if name in constants else _key(value)) for name, value in values)
+    notes = _notes_of(kernel)
+    if kernel.fn is None:
+        return None  # it came from a cache without its code
+    key = []
+    for name, value in values.items():
+        if name in notes.constants or isinstance(value, (bool, str)):
+            key.append(value)
+        elif isinstance(value, torch.Tensor):
+            key.append(value.dtype)
+        elif _tensors_in(value):
+            return None  # in a tuple, or in a TensorDescriptor
+        else:
+            key.append(type(value))
     try:
-        if key not in _analysed:
-            from torch._higher_order_ops import triton_kernel_wrap as analysis
-
-            if hasattr(analysis, "identify_accessed_tensors"):
-                writes = analysis.identify_accessed_tensors(kernel, dict(values), {}).read_writes.writes
-                _analysed[key] = {each.name for each in writes}
-            else:  # before torch 2.13
-                _analysed[key] = set(analysis.identify_mutated_tensors(kernel, dict(values), {}))
-        return _analysed[key]
+        key = tuple(key)
+        if key not in notes.written:
+            notes.written[key] = _analysed(kernel, values)
+        return notes.written[key]
     except Exception:  # a constant that cannot be hashed, or a kernel that the analysis does not read
         return None
+
+
+def _analysed(kernel, values):
+    from torch._higher_order_ops import triton_kernel_wrap as analysis
+
+    if hasattr(analysis, "identify_accessed_tensors"):
+        return {each.name for each in analysis.identify_accessed_tensors(kernel, values, {}).read_writes.writes}
+    return set(analysis.identify_mutated_tensors(kernel, values, {}))  # before torch 2.13
 
 
 def _by_names(autotuner, names):
@@ -96,17 +120,14 @@ def _of_inductor(autotuner, args, named):
     fixed = {}
     for path, value in autotuner.triton_meta.get("constants", {}).items():
         fixed[path if isinstance(path, str) else autotuner.fn.arg_names[path[0] if isinstance(path, tuple) else path]] = value
-    more = [(name, value) for name, value in {**fixed, **config}.items() if name not in given]
-    return name, values, _by_analysis(autotuner.fn, [(name, value) for name, value in values if name is not None] + more)
+    more = {name: value for name, value in {**fixed, **config}.items() if name not in given}
+    return name, values, _by_analysis(autotuner.fn, {name: value for name, value in values if name is not None} | more)
 
 
 def _of_own(kernel, args, named):
-    values = list(zip(kernel.arg_names, args))
-    given = {name for name, _ in values}
-    values += [(name, value) for name, value in named.items() if name in kernel.arg_names]
-    given |= {name for name, _ in values}
-    values += [(each.name, each.default) for each in kernel.params if each.name not in given and each.has_default]
-    return kernel.fn.__name__, values, _by_analysis(kernel, values)
+    given = dict(zip(kernel.arg_names, args)) | {name: value for name, value in named.items() if name in kernel.arg_names}
+    values = _notes_of(kernel).defaults | given
+    return kernel.fn.__name__, list(values.items()), _by_analysis(kernel, values)
 
 
 def _as_op(run, describe, is_launch=lambda named: True):
