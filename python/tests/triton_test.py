@@ -144,6 +144,21 @@ def a_launcher_that_is_not_known():
     compare(layers_of(Silu), compiled=False)
 
 
+def kernels_of_which_nothing_is_known():
+    """As where Triton's kernels say in another way which arguments they have: all tensors count as written."""
+    from triton.runtime.jit import JITFunction
+    from triton_kernels import Silu
+    from vedette import _launches
+
+    def describe(kernel, args, named):
+        raise AttributeError("it has no arg_names")
+
+    JITFunction.run = _launches._as_op(JITFunction.run.__wrapped__, describe)
+    start()
+    _, said = compare(layers_of(Silu), compiled=False)
+    assert len(said) == 1 and "in a way that vedette does not know" in said[0], said
+
+
 def compiled_adam(parameters, lr, foreach=True):
     """Its kernels take all parameters with their gradients and states in one launch, or those of one parameter each."""
     optimizer = torch.optim.Adam(parameters, lr=lr, capturable=True, foreach=foreach)
@@ -224,8 +239,9 @@ def own_kernels_without_the_hook():
 
 
 class WithTriton(on_simulated_gpu.Processes):
-    functions = (tensors_inside_of_arguments, a_custom_operator, a_launcher_that_is_not_known, a_compiled_optimizer,
-                 kernels_that_are_timed, kernels_called_with_addresses, compiled_training, what_kernels_of_inductor_write_in_place, own_kernels, own_kernels_in_compiled_graphs,
+    functions = (tensors_inside_of_arguments, a_custom_operator, a_launcher_that_is_not_known, kernels_of_which_nothing_is_known,
+                 a_compiled_optimizer, kernels_that_are_timed, kernels_called_with_addresses, compiled_training,
+                 what_kernels_of_inductor_write_in_place, own_kernels, own_kernels_in_compiled_graphs,
                  compiled_training_without_the_hook, own_kernels_without_the_hook)
     imports = ("torch", "torch._inductor.compile_fx", "torch._dynamo", "triton", "vedette")
 
@@ -271,6 +287,9 @@ class WithTriton(on_simulated_gpu.Processes):
 
     def test_what_kernels_of_inductor_write_in_place_has_equal_bits(self):
         self.run_there(what_kernels_of_inductor_write_in_place)
+
+    def test_all_tensors_of_a_kernel_of_which_nothing_is_known_count_as_written(self):
+        self.run_there(kernels_of_which_nothing_is_known)
 
     def test_without_the_hook_none_of_it_works(self):
         for what in (compiled_training_without_the_hook, own_kernels_without_the_hook):
