@@ -41,7 +41,7 @@ def train(layers, guard=None, compiled=True, optimizer=None, count=steps):
     return losses, [parameter.detach().cpu().numpy().tobytes() for parameter in model.parameters()]
 
 
-def compare(layers, share=0.5, **how):
+def compare(layers, share=0.5, train=train, **how):
     """The guard that had a share of the memory, and what it said."""
     import triton_device
 
@@ -238,11 +238,7 @@ def own_kernels_without_the_hook():
     own_kernels()
 
 
-class WithTriton(on_simulated_gpu.Processes):
-    functions = (tensors_inside_of_arguments, a_custom_operator, a_launcher_that_is_not_known, kernels_of_which_nothing_is_known,
-                 a_compiled_optimizer, kernels_that_are_timed, kernels_called_with_addresses, compiled_training,
-                 what_kernels_of_inductor_write_in_place, own_kernels, own_kernels_in_compiled_graphs,
-                 compiled_training_without_the_hook, own_kernels_without_the_hook)
+class Processes(on_simulated_gpu.Processes):
     imports = ("torch", "torch._inductor.compile_fx", "torch._dynamo", "triton", "vedette")
 
     @classmethod
@@ -254,6 +250,13 @@ class WithTriton(on_simulated_gpu.Processes):
             "TRITON_LIBCUDA_PATH": str(build / "tests/simulated_gpu/lib"), "TRITON_CACHE_DIR": str(build / "triton"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
         super().setUpClass()
+
+
+class WithTriton(Processes):
+    functions = (tensors_inside_of_arguments, a_custom_operator, a_launcher_that_is_not_known, kernels_of_which_nothing_is_known,
+                 a_compiled_optimizer, kernels_that_are_timed, kernels_called_with_addresses, compiled_training,
+                 what_kernels_of_inductor_write_in_place, own_kernels, own_kernels_in_compiled_graphs,
+                 compiled_training_without_the_hook, own_kernels_without_the_hook)
 
     def test_a_compiled_training_has_equal_bits(self):
         self.run_there(compiled_training)
