@@ -54,11 +54,9 @@ Stream& current_stream() {
   return *stream_of(reinterpret_cast<cuda::StreamHandle>(c10::cuda::getCurrentCUDAStream().stream()));
 }
 
-void refuse_where_captured(const char* what) {
+void refuse_where_captured(const char* what, const char* why) {
   TORCH_CHECK(current_stream().refuses_waits() == 0,
-              "CUDA error: operation not permitted when stream is capturing: ", what,
-              " waits on the simulated GPU, where each operator has to run once with such operands before it is "
-              "captured");
+              "CUDA error: operation not permitted when stream is capturing: ", what, " ", why);
 }
 
 c10::Storage device_storage(std::size_t bytes) {

@@ -12,8 +12,10 @@ namespace vedette::simulated {
 
 bool on_device(const at::Tensor& tensor);  // false for one that is undefined
 Stream& current_stream();                  // libtorch's, of the calling thread
+constexpr const char* waits_at_first =
+    "waits on the simulated GPU, where each operator has to run once with such operands before it is captured";
 // The host is about to wait for that stream: while it is captured this is refused, as on a GPU, and spoils the capture.
-void refuse_where_captured(const char* what);
+void refuse_where_captured(const char* what, const char* why = waits_at_first);
 c10::Storage device_storage(std::size_t bytes);  // from CUDA's caching allocator, on that stream
 
 // A tensor of `like`'s shape and type over a storage, with the keys of the storage's device.

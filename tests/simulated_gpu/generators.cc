@@ -10,6 +10,8 @@
 #include <optional>
 #include <utility>
 
+#include "simulated_gpu/aliases.h"
+
 namespace vedette::simulated {
 namespace {
 
@@ -55,6 +57,7 @@ struct Drawing::State {
 // A program that seeds its generators anew draws from a state that has been before, too. It seeds both, so that the
 // CPU's state is what it was then, and the draw moves it on.
 Drawing::Drawing(const std::vector<c10::IValue>& arguments) : state_(new State{generator_of(arguments)}) {
+  refuse_where_captured("an operator", "draws random numbers, which the simulated GPU cannot capture");
   const Seeded at = [&] {
     const std::lock_guard<std::mutex> lock(state_->of_gpu.mutex());
     return Seeded{state_->of_gpu.current_seed(), state_->of_gpu.get_offset()};

@@ -88,6 +88,13 @@ class Pools {
       if (each.takes(stream)) return each.pool;
     return std::nullopt;
   }
+  // Of a graph, whose pool takes what captured streams allocate, and nothing of `other`, as a MemPool's does.
+  std::optional<Pool> of_capture(cudaStream_t stream, cudaStream_t other) {
+    const std::lock_guard lock(mutex_);
+    for (const One& each : begun_)
+      if (each.takes(stream) && !each.takes(other)) return each.pool;
+    return std::nullopt;
+  }
   static Pools& instance() {
     static auto* const immortal = new Pools;
     return *immortal;
@@ -266,15 +273,6 @@ void exchange_workspaces(const std::function<bool(const c10::DataPtr&)>& ours) {
 
 void let_workspaces_go() { KeptWorkspaces::instance().let_go(); }
 
-std::optional<Pool> capture_here() {
-  if (!Pools::instance().any()) return std::nullopt;
-  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess || status == cudaStreamCaptureStatusNone)
-    return std::nullopt;
-  return Pools::instance().of(stream);
-}
-
 void* beside_captures() {
   static std::mutex mutex;
   static auto* const streams = new std::map<c10::DeviceIndex, cudaStream_t>;
@@ -286,6 +284,15 @@ void* beside_captures() {
     C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   }
   return stream;
+}
+
+std::optional<Pool> capture_here() {
+  if (!Pools::instance().any()) return std::nullopt;
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) != cudaSuccess || status == cudaStreamCaptureStatusNone)
+    return std::nullopt;
+  return Pools::instance().of_capture(stream, static_cast<cudaStream_t>(beside_captures()));
 }
 
 void run_beside_captures(const std::function<void()>& work) {

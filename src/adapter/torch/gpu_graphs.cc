@@ -86,8 +86,10 @@ std::string GpuGraphs::ended(Pool pool, std::uint64_t bytes_of_pool, Bytes budge
   const Uses& uses = found->second;
   return "a CUDA graph was captured: as long as it lives, " + readable(Bytes{uses.bytes}) +
          " of tensors that it uses " + "stay in place in the budget of " + readable(budget) +
-         (uses.beside > 0 ? ", " + readable(Bytes{uses.beside}) + " more are libtorch's own memory now" : "") +
-         ", and the graph's own memory, " + readable(Bytes{bytes_of_pool}) + ", is libtorch's, beside the budget";
+         (uses.beside > 0 ? ", and " + readable(Bytes{uses.beside}) + " more are libtorch's own memory now" : "") +
+         (bytes_of_pool > 0
+              ? "; its own memory, " + readable(Bytes{bytes_of_pool}) + ", is libtorch's, beside the budget"
+              : "");
 }
 
 void GpuGraphs::tell_again() {
@@ -150,7 +152,7 @@ void GpuStorages::pool_begins() {
 // No stream of the capture's is captured any more: what it replays has come by then.
 void GpuStorages::pool_ends(c10::MempoolId_t pool) {
   Session* const session = session_.load();
-  if (session == nullptr) return;
+  if (session == nullptr) return pool_died({});
   const c10::DeviceGuard on_device(device());
   cuda_->wait_beside_captures();
   const std::string sentence = GpuGraphs::instance().ended(pool, cuda_->bytes_of_pool(pool), session->budget());

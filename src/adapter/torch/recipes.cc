@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "adapter/torch/gpu_graphs.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/versions.h"
@@ -109,6 +110,7 @@ std::optional<TensorArgument> describe(const at::Tensor& tensor, const Where& wh
   made.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
   if (tensor.numel() == 0) return written ? std::nullopt : std::optional<TensorArgument>(std::move(made));
   const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
+  if (made.on_gpu && GpuGraphs::instance().uses(storage)) return std::nullopt;  // no op says when replays write it
   made.within = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
   const void* const memory = session_memory(storage);
   made.address = static_cast<std::byte*>(const_cast<void*>(memory));
