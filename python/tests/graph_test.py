@@ -138,7 +138,8 @@ def train_with_recomputation():
 
     def train_scaled(guard=None):
         model, losses = model_of_three_parts(), []
-        scale = torch.ones(rows, width, device="cuda")
+        model.register_buffer("scale", torch.ones(rows, width, device="cuda"))  # what is watched is trusted between ops
+        scale = model.scale
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         if guard:
             guard.watch(model)
@@ -147,7 +148,9 @@ def train_with_recomputation():
         for step in range(8):
             with guard.step() if guard else contextlib.nullcontext():
                 x = batch(step)
-                y = model[0](x) * scale
+                y = model[0](x)
+                for _ in range(6):
+                    y = torch.tanh(y * scale)
                 graph.replay()  # between the product and where it is used
                 loss = (model[2](model[1](y)) - x).square().mean()
                 loss.backward()
@@ -401,7 +404,7 @@ def memory_pools():
         x = batch(0)
         captured(lambda: x * 2)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph), torch.cuda.use_mem_pool(pool):
+        with torch.cuda.use_mem_pool(pool), torch.cuda.graph(graph):
             result = x * 2
         fill(8 << 20)
         graph.replay()
