@@ -221,12 +221,12 @@ def checkpoint():
 
 
 def route():
-    loops.in_halves_and_thirds(experts, planned=False)
+    loops.in_halves_and_thirds(experts)
 
 
 def add_in_place():
     for recompute in ("planned", "always"):
-        loops.in_halves_and_thirds(in_place_adapters, planned=recompute == "planned", recompute=recompute)
+        loops.in_halves_and_thirds(in_place_adapters, recompute=recompute)
 
 
 def keep_views():
