@@ -6,7 +6,12 @@
 namespace vedette::sim {
 
 void share_out(std::vector<Line>& lines, std::int64_t now) {
-  for (Line& line : lines) line.share = work_per_ns;
+  std::size_t transferring = 0;
+  for (Line& line : lines) {
+    line.share = work_per_ns;
+    transferring += line.transfers(now) ? 1 : 0;
+  }
+  if (transferring < 2) return;
   for (std::size_t first = 0; first < lines.size(); ++first) {
     const auto bus = lines[first].link->shared;
     if (!bus) continue;

@@ -30,11 +30,6 @@ std::uint64_t fingerprint_of(const LinkPrices& prices) {
   return fingerprint;
 }
 
-void RandomChanges::start_anew_with_gaps() {
-  state_ = seed;
-  gaps_ = true;
-}
-
 std::uint64_t RandomChanges::draw(std::uint64_t below) {
   state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
   return (state_ >> 33) % below;
@@ -48,13 +43,50 @@ void RandomChanges::change_prices(LinkPrices& prices) {
   for (std::uint64_t i = first; i < first + count; ++i) prices.of[i % LinkPrices::stretches] *= factor;
 }
 
+void RandomChanges::leap(Choice& choice) {
+  const std::uint32_t at = choice.rule.shares_at;
+  switch (draw(recomputes_ ? 8 : 5)) {
+    case 0:
+      choice.knobs.horizon_ns =
+          std::array{std::int64_t{0}, step_ns_ / 64, step_ns_ / 16, step_ns_ / 4, step_ns_}[draw(5)];
+      break;
+    case 1:
+      choice.knobs.clean_ahead_ns =
+          std::array{std::int64_t{-1}, step_ns_ / 512, step_ns_ / 128, step_ns_ / 16}[draw(4)];
+      break;
+    case 2:
+      if (choice.cover) {
+        choice.cover.reset();
+      } else {
+        choice.cover = LinkPrices{};
+      }
+      break;
+    case 3:
+      choice.knobs.staging =
+          std::array{std::int64_t{0}, budget_ / 100, budget_ / 50, budget_ / 25, budget_ / 12}[draw(5)];
+      break;
+    case 4:
+      choice.knobs.distance_percent = std::array{100U, 120U, 150U}[draw(3)];
+      break;
+    case 5:
+      choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8));
+      break;
+    case 6:
+      choice.rule.leaves_room = !choice.rule.leaves_room;
+      break;
+    default:
+      if (at == 0) {
+        choice.rule.least_gap_ns = step_ns_ >> (3 + draw(5));
+      } else {
+        choice.rule.shares_at = std::array{100U, 90U, 85U, 80U, 70U, 60U}[draw(6)];
+      }
+  }
+}
+
 Choice RandomChanges::apply(Choice choice) {
-  constexpr std::array coarse = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
-  constexpr std::array fine = {0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.25};
-  const auto& factors = fine_ ? fine : coarse;
-  constexpr std::uint64_t least_gap = 5;
+  constexpr std::array factors = {0.5, 0.7, 0.85, 0.95, 1.05, 1.2, 1.5, 2.0};
   for (std::uint64_t places = 1 + draw(3); places > 0; --places) {
-    if (choice.cover && draw(10) != 0) {
+    if (choice.cover && draw(wide_ ? 2 : 10) != 0) {
       change_prices(*choice.cover);
       continue;
     }
@@ -64,9 +96,11 @@ Choice RandomChanges::apply(Choice choice) {
       weight = draw(6) == 0 ? 0 : std::max(weight, 0.1) * factor;
       continue;
     }
-    std::uint64_t place = draw(!recomputes_ ? 4 : gaps_ ? 9 : 8);
-    if (!gaps_ && place >= least_gap) ++place;
-    switch (place) {
+    if (wide_ && draw(3) == 0) {
+      leap(choice);
+      continue;
+    }
+    switch (draw(recomputes_ ? 8 : 4)) {
       case 0:
         choice.knobs.horizon_ns =
             static_cast<std::int64_t>(static_cast<double>(std::max(choice.knobs.horizon_ns, step_ns_ / 256)) * factor);
@@ -86,10 +120,7 @@ Choice RandomChanges::apply(Choice choice) {
       case 4:
         choice.rule.depth = std::array{0U, 1U, 2U, 3U, 5U, 8U, 16U, 64U}[draw(8)];
         break;
-      case least_gap:
-        choice.rule.least_gap_ns = draw(3) == 0 ? 0 : step_ns_ >> (3 + draw(8));
-        break;
-      case 6:
+      case 5:
         for (double& price : choice.rule.ns_per_byte) price *= factor;
         break;
       default: {

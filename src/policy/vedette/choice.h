@@ -30,22 +30,22 @@ std::uint64_t fingerprint_of(const LinkPrices& prices);
 class RandomChanges {
  public:
   // `recomputes`: rules for recomputation are changed too. `step_ns`: of the ops of a step.
-  RandomChanges(std::int64_t step_ns, bool recomputes) : step_ns_(step_ns), recomputes_(recomputes) {}
-  void start_anew_with_gaps();                  // from here on the least gap of a rule is changed too
-  void deal() noexcept { deals_ = true; }       // from here on also which tier stays go to
-  void make_small() noexcept { fine_ = true; }  // large changes end in a valley; small ones look for its floor
-  bool small() const noexcept { return fine_; }
-  Choice apply(Choice choice);  // something else in one to three places
+  RandomChanges(std::int64_t step_ns, std::int64_t budget, bool recomputes)
+      : step_ns_(step_ns), budget_(budget), recomputes_(recomputes) {}
+  // from here on also which gaps a rule looks at, the room it leaves, and how far the sweep looks ahead: by leaps
+  void widen() noexcept { wide_ = true; }
+  void deal() noexcept { deals_ = true; }  // from here on also which tier stays go to
+  Choice apply(Choice choice);             // something else in one to three places
 
  private:
   std::uint64_t draw(std::uint64_t below);
   void change_prices(LinkPrices& prices);
+  void leap(Choice& choice);
 
-  static constexpr std::uint64_t seed = 7919;
-  const std::int64_t step_ns_;
-  const bool recomputes_;
-  std::uint64_t state_ = seed;
-  bool gaps_ = false, fine_ = false, deals_ = false;
+  std::int64_t step_ns_, budget_;
+  bool recomputes_;
+  std::uint64_t state_ = 7919;
+  bool wide_ = false, deals_ = false;
 };
 
 }  // namespace vedette::planning

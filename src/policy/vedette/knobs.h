@@ -1,11 +1,20 @@
 // The order in which a search tries the sweep's knobs: how far ahead to look differs most from trace to trace; then,
 // around the best, the knobs that matter less. Pure.
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "policy/vedette/sweep.h"
 
 namespace vedette::planning {
+
+// Knobs that are far apart: little looking ahead, some, and all that there is.
+inline std::array<Knobs, 4> knobs_apart(std::int64_t step_ns) {
+  return {Knobs{.horizon_ns = 0, .clean_ahead_ns = step_ns / 32},
+          Knobs{.horizon_ns = step_ns / 16, .clean_ahead_ns = -1},
+          Knobs{.horizon_ns = step_ns / 4, .clean_ahead_ns = step_ns / 32},
+          Knobs{.horizon_ns = step_ns, .clean_ahead_ns = -1}};
+}
 
 // `consider(Knobs)` tries one setting; `best()` returns the best knobs so far.
 template <class Consider, class Best>

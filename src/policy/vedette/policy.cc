@@ -90,7 +90,6 @@ class Vedette final : public Policy {
   Result<Trial> moving(const Trace& trace, const Machine& assumed, const Setting& setting) const;
   std::vector<Trial> recomputing(const Trace& trace, const Machine& assumed, const Setting& setting) const;
   Result<Trial> of_two_tiers(const Trace& trace, const Machine& assumed, const Setting& setting);
-  Result<planning::Found> search_more_tiers(const Trace& trace, const Machine& assumed) const;
   static std::optional<Trial> of_more_tiers(const Trace& trace, const Machine& machine, const planning::Found& wide);
   std::uint64_t percent() const { return percents[std::min(trials_.size(), percents.size() - 1)]; }
 
@@ -179,21 +178,6 @@ Result<Vedette::Trial> Vedette::of_two_tiers(const Trace& trace, const Machine& 
   return *std::move(best);
 }
 
-// The search with recomputation has more to choose from and may end behind the one without. Where the bound says that
-// moves alone can be better they are searched, too; a session's step has no time for that.
-Result<planning::Found> Vedette::search_more_tiers(const Trace& trace, const Machine& assumed) const {
-  const Setting nearest = planning::setting_of(assumed, planning::nearest_tier(assumed));
-  auto found = planning::search(trace, assumed, nearest, features_, {});
-  if (!found || found->plan.recomputations.empty() || assumed.habits.early_fetches || TimeLimit::is_over())
-    return found;
-  Machine moves_alone = assumed;
-  moves_alone.can_recompute = false;
-  if (lower_bound(trace, moves_alone) >= found->step) return found;
-  if (auto moved = planning::search(trace, moves_alone, nearest, features_, {}); moved && moved->step < found->step)
-    return moved;
-  return found;
-}
-
 // Where tiers in between are full the plan may ask too much of one; then everything goes to one that holds it all.
 std::optional<Vedette::Trial> Vedette::of_more_tiers(const Trace& trace, const Machine& machine,
                                                      const planning::Found& wide) {
@@ -229,9 +213,9 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   }
   std::optional<Trial> made;
   if (machine.tiers.size() > 2) {
-    auto wide = search_more_tiers(trace, assumed);
-    if (!wide) return wide.error();
-    made = of_more_tiers(trace, machine, *wide);
+    auto wide = planning::search(trace, assumed, planning::setting_of(assumed, planning::nearest_tier(assumed)),
+                                 features_, {.judged = judged(trace, machine)});
+    if (wide) made = of_more_tiers(trace, machine, *wide);
   }
   if (!made) {
     auto found = of_two_tiers(trace, assumed, setting);

@@ -2,9 +2,11 @@
 #include "policy/vedette/prices.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "policy/canvas/op_times.h"
 
@@ -13,11 +15,11 @@ namespace {
 
 // Of equal times. Fewer are faster; with 36 the choices leave out peaks that the moves then have to go around.
 constexpr std::uint32_t most_stretches = 72;
-constexpr int passes = 400, warm_passes = 150;  // warm: from prices of nearly the same memory
-constexpr int early_passes = 10;
-constexpr double early_part = 0.3, part_of_pass = 0.1;  // of the mean that a pass replaces
-constexpr double first_gap = 0.03;                      // of the step: how far above the prices' value the least may be
-constexpr int patience = 6;                             // passes without a better value, until steps become shorter
+constexpr int passes = 120, warm_passes = 40;  // warm: from prices of nearly the same memory
+// of a price's unit, which becomes shorter with each pass
+constexpr double first_step = 0.08, first_warm_step = 0.03, last_step = 0.006;
+constexpr double kept_mean = 0.5, kept_square = 0.9;  // of slopes, by a pass
+constexpr double early_part = 0.3;  // of the mean way that a pass replaces; in the second half all count the same
 constexpr double infinite = 1e300;
 constexpr std::uint32_t no_gap = std::numeric_limits<std::uint32_t>::max();
 
@@ -34,30 +36,41 @@ struct Slot {  // a stretch in the life of a tensor
 };
 
 struct Life {
-  std::uint32_t tensor = 0;
   double bytes = 0, in_ns = 0, out_ns = 0;
   std::size_t first = 0, end = 0;  // slots
   bool persistent = false;
+  double count = 1;  // of tensors with the same life
 };
 
 struct Wants {  // of a stretch
   std::vector<double> bytes, in_ns, out_ns, made_ns;
   explicit Wants(std::size_t stretches) : bytes(stretches), in_ns(stretches), out_ns(stretches), made_ns(stretches) {}
-  void move_towards(const Wants& other, double part) {
-    const auto mix = [&](std::vector<double>& mine, const std::vector<double>& its) {
-      for (std::size_t s = 0; s < mine.size(); ++s) mine[s] += (its[s] - mine[s]) * part;
-    };
-    mix(bytes, other.bytes), mix(in_ns, other.in_ns), mix(out_ns, other.out_ns), mix(made_ns, other.made_ns);
-  }
+};
+
+struct Slope {  // of the dual in one price: means over passes
+  double mean = 0, square = 0;
+};
+
+struct Slopes {  // [stretch]
+  std::vector<Slope> byte, in, out;
+  explicit Slopes(std::size_t stretches) : byte(stretches), in(stretches), out(stretches) {}
 };
 
 using Prices = StretchPrices;
+
+struct Back {  // of each state at a stretch's end: the one at its beginning, and what happened
+  std::array<std::uint8_t, states> from{}, events{};
+};
 
 class Pricing {
  public:
   Pricing(const Trace& trace, const Uses& uses, const Setting& setting, const std::vector<GapToMakeAgain>& gaps)
       : trace_(trace), uses_(uses), setting_(setting), gaps_(gaps), ops_(static_cast<std::uint32_t>(trace.ops.size())) {
     cut();
+    unit_ = 6e9 / static_cast<double>(std::max<std::uint64_t>(setting_.read_bytes_per_s, 1)) /
+            static_cast<double>(check_.size());
+    as_.resize(gaps_.size());
+    std::iota(as_.begin(), as_.end(), 0U);
     for (std::uint32_t g = 0; g < gaps_.size(); ++g) gap_at_[{gaps_[g].tensor, gaps_[g].last}] = g;
     for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t) add_life(t);
   }
@@ -67,18 +80,21 @@ class Pricing {
  private:
   void cut();
   void add_life(std::uint32_t tensor);
+  bool joins_another(const Life& life);
   void find_uses(const TensorUses& tensor, std::uint32_t t, std::uint32_t first, std::size_t at);
   double least(const Life& life, const Prices& prices, Wants& wants, std::vector<double>& chosen);
   double walk(const Life& life, const Prices& prices, int start);
   void step(const Life& life, const Slot& slot, const Prices& prices, std::array<double, states>& cost, std::size_t k);
   void trace_back(const Life& life, State end, Wants& wants, std::vector<double>& chosen) const;
+  void idle(const Life& life, const Slot& slot, const Prices& prices, std::array<double, states>& cost, Back& back);
+  double made_again(const Slot& slot, const Prices& prices) const {
+    if (slot.gap_before == no_gap) return infinite;
+    const double links = prices.in[slot.stretch] + (setting_.shared ? 0 : prices.out[slot.stretch]);
+    return gaps_[slot.gap_before].ns * std::max(0.0, 1 - links);
+  }
   double solve(const Prices& prices, Wants& wants, std::vector<double>& chosen);
-  Prices raised(const Prices& from, const Wants& mean, double step) const;
+  void raise(Prices& now, Slopes& slopes, const Wants& wants, int pass, double step) const;
   double made_ns(const Slot& slot) const { return slot.gap_before == no_gap ? infinite : gaps_[slot.gap_before].ns; }
-
-  struct Back {
-    std::array<std::uint8_t, states> from{}, events{};
-  };
 
   const Trace& trace_;
   const Uses& uses_;
@@ -87,11 +103,14 @@ class Pricing {
   const std::uint32_t ops_;
   std::vector<std::uint32_t> check_, stretch_of_;  // [stretch]: its first op; [op]
   std::vector<double> time_, room_;                // [stretch]
+  double unit_ = 0;  // of a byte's price: half of it for a byte to go and come in a few stretches
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> gap_at_;
   std::vector<Slot> slots_;
   std::vector<Life> lives_;
-  std::vector<Back> back_;  // [slot]
-  State ends_ = near;       // of a life that was walked
+  std::map<std::vector<std::uint64_t>, std::size_t> alike_;  // of lives_, by what they are
+  std::vector<std::uint32_t> as_;                            // [gap]: the one of the same life that stands for it
+  std::vector<Back> back_;                                   // [slot]
+  State ends_ = near;                                        // of a life that was walked
 };
 
 // Of equal times each begins with the op at which most lives.
@@ -144,8 +163,7 @@ void Pricing::add_life(std::uint32_t t) {
     if (length == 1) return;
   }
   const Bytes bytes = trace_.tensors[t].bytes;
-  Life life{.tensor = t,
-            .bytes = static_cast<double>(rounded(bytes.value, setting_.granule)),
+  Life life{.bytes = static_cast<double>(rounded(bytes.value, setting_.granule)),
             .in_ns = static_cast<double>(transfer_time(bytes, setting_.read_bytes_per_s).value),
             .out_ns = static_cast<double>(transfer_time(bytes, setting_.write_bytes_per_s).value),
             .first = slots_.size(),
@@ -153,8 +171,30 @@ void Pricing::add_life(std::uint32_t t) {
             .persistent = tensor.persistent};
   for (std::uint32_t k = 0; k < length; ++k) slots_.push_back({.stretch = (first + k) % count});
   find_uses(tensor, t, first, life.first);
-  lives_.push_back(life);
+  if (!joins_another(life)) lives_.push_back(life);
   back_.resize(slots_.size());
+}
+
+// Tensors of one size that are used in the same stretches, and made again in the same time, have one way together.
+bool Pricing::joins_another(const Life& life) {
+  std::vector<std::uint64_t> key{std::bit_cast<std::uint64_t>(life.bytes), life.persistent ? 1U : 0U,
+                                 slots_[life.first].stretch};
+  for (std::size_t k = life.first; k < life.end; ++k) {
+    const Slot& slot = slots_[k];
+    key.push_back((slot.held ? 1U : 0U) + (slot.held_write ? 2U : 0U) + (slot.used ? 4U : 0U) +
+                  (slot.reads_first ? 8U : 0U) + (slot.writes ? 16U : 0U) + (slot.may_go ? 32U : 0U));
+    key.push_back(std::bit_cast<std::uint64_t>(made_ns(slot)));
+  }
+  const auto [found, is_new] = alike_.try_emplace(std::move(key), lives_.size());
+  if (is_new) return false;
+  Life& other = lives_[found->second];
+  other.count += 1;
+  for (std::size_t k = 0; k < life.end - life.first; ++k) {
+    if (const std::uint32_t gap = slots_[life.first + k].gap_before; gap != no_gap)
+      as_[gap] = slots_[other.first + k].gap_before;
+  }
+  slots_.resize(life.first);
+  return true;
 }
 
 void Pricing::find_uses(const TensorUses& tensor, std::uint32_t t, std::uint32_t first, std::size_t at) {
@@ -195,10 +235,12 @@ void Pricing::step(const Life& life, const Slot& slot, const Prices& prices, std
   Back& back = back_[k];
   for (std::uint8_t s = 0; s < states; ++s) back.from[s] = s, back.events[s] = 0;
   const double fetch = life.in_ns * prices.in[slot.stretch], write = life.out_ns * prices.out[slot.stretch];
-  const double again = made_ns(slot) >= infinite
-                           ? infinite
-                           : made_ns(slot) * std::max(0.0, 1 - prices.in[slot.stretch] -
-                                                               (setting_.shared ? 0 : prices.out[slot.stretch]));
+  if (!slot.held && !slot.used) {
+    const double charge = life.bytes * prices.byte[slot.stretch];
+    cost[near] += charge, cost[copied] += charge;
+    return idle(life, slot, prices, cost, back);
+  }
+  const double again = made_again(slot, prices);
   const auto better = [&](State to, State from, double more, std::uint8_t event) {
     if (cost[from] + more >= cost[to]) return;
     cost[to] = cost[from] + more;
@@ -227,22 +269,27 @@ void Pricing::step(const Life& life, const Slot& slot, const Prices& prices, std
     better(away, near, write, written);
     return;
   }
-  const std::array<double, states> before = cost;
-  const Back was = back;
-  const auto from_before = [&](State to, State from, double more, std::uint8_t event) {
-    if (before[from] + more >= cost[to]) return;
-    cost[to] = before[from] + more;
-    back.events[to] = was.events[from] | event;
-    back.from[to] = was.from[from];
+  idle(life, slot, prices, cost, back);
+}
+
+// A stretch without uses: a tensor may leave, come back, both, or neither.
+void Pricing::idle(const Life& life, const Slot& slot, const Prices& prices, std::array<double, states>& cost,
+                   Back& back) {
+  const std::uint32_t s = slot.stretch;
+  const double fetch = life.in_ns * prices.in[s], write = life.out_ns * prices.out[s];
+  const double n = cost[near], c = cost[copied], a = cost[away];
+  const auto take = [&](State to, State from, double value, std::uint8_t event) {
+    if (value < cost[to]) cost[to] = value, back.from[to] = from, back.events[to] = event;
   };
-  from_before(away, copied, 0, 0);
-  from_before(away, near, write, written);
-  from_before(copied, near, write, written);
-  from_before(copied, away, fetch, fetched);
-  if (again >= infinite) return;
-  from_before(gone, near, 0, 0);
-  from_before(copied, away, again, made);
-  from_before(near, gone, again, made);
+  take(away, copied, c, 0);
+  take(away, near, n + write, written);
+  take(copied, near, n + write, written);
+  take(copied, away, a + fetch, fetched);
+  if (slot.gap_before == no_gap) return;
+  const double again = made_again(slot, prices), g = cost[gone];
+  take(gone, near, n, 0);
+  take(copied, away, a + again, made);
+  take(near, gone, g + again, made);
 }
 
 double Pricing::walk(const Life& life, const Prices& prices, int start) {
@@ -269,15 +316,15 @@ void Pricing::trace_back(const Life& life, State end, Wants& wants, std::vector<
     const Slot& slot = slots_[k];
     const std::uint32_t s = slot.stretch;
     const std::uint8_t events = back_[k].events[state];
-    if ((events & fetched) != 0) wants.in_ns[s] += life.in_ns;
-    if ((events & written) != 0) wants.out_ns[s] += life.out_ns;
+    if ((events & fetched) != 0) wants.in_ns[s] += life.count * life.in_ns;
+    if ((events & written) != 0) wants.out_ns[s] += life.count * life.out_ns;
     if ((events & made) != 0) {
-      wants.made_ns[s] += made_ns(slot);
+      wants.made_ns[s] += life.count * made_ns(slot);
       chosen[slot.gap_before] = 1;
     }
     state = back_[k].from[state];
     const bool charged = !slot.held && (life.persistent || k != life.first);
-    if (charged && (state == near || state == copied)) wants.bytes[s] += life.bytes;
+    if (charged && (state == near || state == copied)) wants.bytes[s] += life.count * life.bytes;
   }
 }
 
@@ -298,71 +345,70 @@ double Pricing::least(const Life& life, const Prices& prices, Wants& wants, std:
 
 double Pricing::solve(const Prices& prices, Wants& wants, std::vector<double>& chosen) {
   double sum = 0;
-  for (const Life& life : lives_) sum += least(life, prices, wants, chosen);
+  for (const Life& life : lives_) sum += life.count * least(life, prices, wants, chosen);
   for (std::size_t s = 0; s < check_.size(); ++s)
     sum -= prices.byte[s] * room_[s] + (prices.in[s] + (setting_.shared ? 0 : prices.out[s])) * time_[s];
   return sum;
 }
 
-// Steps are the same for a price of a byte as for that of the time it takes to move it.
-Prices Pricing::raised(const Prices& from, const Wants& mean, double step) const {
-  const double unit = 6e9 / static_cast<double>(std::max<std::uint64_t>(setting_.read_bytes_per_s, 1)) /
-                      static_cast<double>(check_.size());
-  Prices to = from;
-  for (std::size_t s = 0; s < check_.size(); ++s) {
-    to.byte[s] = std::max(0.0, from.byte[s] + step * unit * unit * (mean.bytes[s] - room_[s]));
-    const double in = mean.in_ns[s] - time_[s] - mean.made_ns[s], out = mean.out_ns[s] - time_[s] - mean.made_ns[s];
+// Each price has steps of its own length, by the size of its slopes so far, which become shorter.
+void Pricing::raise(Prices& now, Slopes& slopes, const Wants& wants, int pass, double step) const {
+  const std::size_t count = check_.size();
+  const auto follow = [&](Slope& slope, double value) {
+    slope.mean += (value - slope.mean) * (1 - kept_mean);
+    slope.square += (value * value - slope.square) * (1 - kept_square);
+    return slope.square;
+  };
+  double bytes = 0, links = 0;  // squares
+  for (std::size_t s = 0; s < count; ++s) {
+    bytes += follow(slopes.byte[s], wants.bytes[s] - room_[s]);
+    links += follow(slopes.in[s], wants.in_ns[s] - time_[s] - wants.made_ns[s]);
+    links += follow(slopes.out[s], wants.out_ns[s] - time_[s] - wants.made_ns[s]);
+  }
+  const double least_bytes = 0.1 * std::sqrt(bytes / static_cast<double>(count)),
+               least_links = 0.1 * std::sqrt(links / static_cast<double>(2 * count));
+  const double correction = std::sqrt(1 - std::pow(kept_square, pass + 1)) / (1 - std::pow(kept_mean, pass + 1));
+  const auto moved = [&](double price, const Slope& slope, double unit, double least) {
+    const double length = std::sqrt(slope.square) + least;
+    return length > 0 ? std::max(0.0, price + step * unit * correction * slope.mean / length) : price;
+  };
+  for (std::size_t s = 0; s < count; ++s) {
+    now.byte[s] = moved(now.byte[s], slopes.byte[s], unit_, least_bytes);
+    double p = moved(now.in[s], slopes.in[s], 1, least_links), q = moved(now.out[s], slopes.out[s], 1, least_links);
     if (setting_.shared) {
-      to.in[s] = to.out[s] = std::clamp(from.in[s] + step * (mean.in_ns[s] + out), 0.0, 1.0);
-      continue;
-    }
-    double p = std::max(0.0, from.in[s] + step * in), q = std::max(0.0, from.out[s] + step * out);
-    if (const double over = p + q - 1; over > 0) {
+      p = q = std::min(1.0, (p + q) / 2);
+    } else if (const double over = p + q - 1; over > 0) {
       p -= over / 2, q -= over / 2;
       if (p < 0) p = 0, q = 1;
       if (q < 0) q = 0, p = 1;
     }
-    to.in[s] = p, to.out[s] = q;
+    now.in[s] = p, now.out[s] = q;
   }
-  return to;
 }
 
 Priced Pricing::run(const Prices& start) {
   const std::size_t count = check_.size();
-  const double unit =
-      6e9 / static_cast<double>(std::max<std::uint64_t>(setting_.read_bytes_per_s, 1)) / static_cast<double>(count);
-  Prices best{std::vector<double>(count, unit / 2), std::vector<double>(count, 0.25), std::vector<double>(count, 0.25)};
-  if (setting_.shared) best.out = best.in;
   const bool warm = start.byte.size() == count;
-  if (warm) best = start;
-  Wants mean(count);
+  Prices now{std::vector<double>(count, unit_ / 20), std::vector<double>(count, 0.025),
+             std::vector<double>(count, 0.025)};
+  if (warm) now = start;
+  Slopes slopes(count);
+  Prices best = now;
   std::vector<double> shares(gaps_.size());
-  double value = solve(best, mean, shares);
-  double pace = 1, gap = first_gap * static_cast<double>(time_of_ops(trace_).value);
-  int failed = 0;
-  for (int pass = 0; pass < (warm ? warm_passes : passes); ++pass) {
-    double norm = 0;
-    for (std::size_t s = 0; s < count; ++s) {
-      const double bytes = unit * (mean.bytes[s] - room_[s]), in = mean.in_ns[s] - time_[s] - mean.made_ns[s],
-                   out = mean.out_ns[s] - time_[s] - mean.made_ns[s];
-      const auto counts = [](double v, double price) { return v > 0 || price > 0 ? v * v : 0; };
-      norm += counts(bytes, best.byte[s]) + counts(in, best.in[s]) + counts(out, best.out[s]);
-    }
-    const Prices tried = raised(best, mean, norm > 0 ? pace * gap / norm : 0);
+  double most = -infinite;
+  const int all = warm ? warm_passes : passes;
+  const double first = warm ? first_warm_step : first_step;
+  for (int pass = 0; pass < all; ++pass) {
     Wants wants(count);
     std::vector<double> chosen(gaps_.size());
-    const double now = solve(tried, wants, chosen);
-    const double part = pass < early_passes ? early_part : part_of_pass;
-    mean.move_towards(wants, part);
+    const double value = solve(now, wants, chosen);
+    if (value > most) most = value, best = now;
+    const double part = pass < all / 2 ? early_part : 1.0 / (pass - all / 2 + 1);
     for (std::size_t g = 0; g < shares.size(); ++g) shares[g] += (chosen[g] - shares[g]) * part;
-    if (now > value) {
-      value = now, best = tried, failed = 0;
-      pace = std::min(2.0, pace * 1.1);
-    } else if (++failed >= patience) {
-      pace *= 0.7, failed = 0;
-    }
+    raise(now, slopes, wants, pass, first * std::pow(last_step / first, static_cast<double>(pass) / all));
   }
-  return {.prices = best, .shares = std::move(shares), .waiting_ns = value};
+  for (std::size_t g = 0; g < shares.size(); ++g) shares[g] = shares[as_[g]];
+  return {.prices = best, .shares = std::move(shares), .waiting_ns = most};
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // The prices of near memory and of links, stretch by stretch of the step. They are the dual of a linear program in
 // which each tensor stays, moves, or is recomputed between its uses. With prices given each tensor has a cheapest way
 // of its own, which a short dynamic program over the stretches finds. Prices rise where these ways together ask for too
-// much: the volume algorithm (Barahona, Anbil, "The volume algorithm: producing primal solutions with a subgradient
-// method", 2000). The mean of the ways says which share of each gap is to be recomputed. Pure.
+// much, each by steps of its own length (Kingma, Ba, "Adam: a method for stochastic optimization", 2015). The mean of
+// the ways says which share of each gap is to be recomputed. Pure.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -3,6 +3,8 @@
 #include "policy/vedette/search.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,20 +22,26 @@
 #include "policy/vedette/tiers.h"
 #include "policy/vedette/variants.h"
 #include "sim/bound.h"
+#include "vedette/check.h"
 
 namespace vedette::planning {
 namespace {
 
-constexpr std::size_t most_work = 900'000, most_work_of_knobs = 80'000;  // tries times ops
+constexpr std::size_t most_work = 600'000, most_work_of_knobs = 80'000;  // tries times ops
 // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
 constexpr std::size_t many_ops = 4'000;
-// changes at random that all were for nothing: large ones, and small ones around finds of large ones
-constexpr std::size_t most_failures = 60, most_fine_failures = 300;
-constexpr std::size_t most_failed_covers = 100, most_failed_beside_knobs = 24;
+// Changes at random that all won less than a 10,000th: so many tries times ops, and tries, end the search.
+constexpr std::size_t work_for_nothing = 200'000, least_patience = 40, most_patience = 200;
+constexpr std::int64_t least_gain = 10'000;
+constexpr std::size_t most_failed_covers = 24;
 // A plan that is no more than a thousandth above the bound is good enough. The bound takes as long as some tries, and
 // is asked for once so many did not reach the ops' own time.
 constexpr std::int64_t good_enough = 1'000;
 constexpr std::size_t tries_before_bound = 40;
+// Of a step that is less above the bound than this part of it, the search takes less in proportion, to a sixth. Where a
+// tier in between is full there is more to choose, and it takes twice as much.
+constexpr std::int64_t worth_all_work = 100, least_share_of_work = 6;
+constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 
 struct Best {  // of the tries so far
   bool found = false;
@@ -54,7 +62,8 @@ class Search {
         features_(features),
         rules_(rules),
         step_ns_(time_of_ops(trace).value),
-        changes_(step_ns_, machine.can_recompute && features.recomputing),
+        most_work_(rules.knobs_only ? most_work_of_knobs : work_of(trace)),
+        changes_(step_ns_, setting.budget, machine.can_recompute && features.recomputing),
         variants_(trace, machine, setting, features) {}
 
   Result<Found> run();
@@ -64,25 +73,31 @@ class Search {
   void consider(const RecomputeRule& rule, const Knobs& knobs) {
     consider({.rule = rule, .knobs = knobs, .share = best_.choice.share, .far = best_.choice.far, .cover = {}});
   }
-  void search_prices();
-  void search_dual(const Knobs& far, const Knobs& near);
-  bool search_kept();
-  bool search_gaps();
-  bool search_tiers();
+  struct Island {  // a begin of the search
+    Best best;
+    RandomChanges changes;
+    std::size_t failed = 0, changed = 0;  // changes at random, in a row that won nothing; all
+    Choice now;                           // gone on from
+    std::int64_t cost = 0;
+    std::array<std::int64_t, 8> costs{};  // of what was gone on from, in a ring
+  };
+  double round_trip_ns() const;
+  void begin_by_bytes(std::int64_t least_gap, std::uint32_t memory);
+  void begin_by_dual();
+  void search_tiers();
   void search_knobs();
-  void search_from(std::uint32_t share, const TierShares& far);
-  bool search_shares();
-  bool search_around();
-  void search_at_random();
-  void search_finely();
-  void search_on();
+  void search_around();
+  void search_kept();
+  void search_at_random(Island& island, std::size_t most);
+  template <class Seeds>
+  void begin(const TierShares& far, const Seeds& seeds);
+  void begin_everywhere();
+  void keep(std::size_t most, std::int64_t percent);
   bool spent() const {
-    const std::size_t most = rules_.knobs_only              ? most_work_of_knobs
-                             : trace_.ops.size() > many_ops ? most_work / 6
-                                                            : most_work;
     if (MayBeGivenUp::is_given_up()) return true;
-    return best_.found && (done_ || tries_ * trace_.ops.size() > most || TimeLimit::is_over());
+    return (best_.found || begun_) && (done_ || tries_ * trace_.ops.size() > most_work_ || TimeLimit::is_over());
   }
+  static std::size_t work_of(const Trace& trace) { return trace.ops.size() > many_ops ? most_work / 4 : most_work; }
   void see_whether_done();
   void search_covers();
   void search_everything();
@@ -94,23 +109,27 @@ class Search {
   const SearchRules rules_;
   const std::int64_t step_ns_;
   std::size_t tries_ = 0, all_tries_ = 0;
+  std::int64_t cost_ = 0;              // of the latest try
+  std::size_t most_work_ = 0;          // tries times ops
+  bool begun_ = false;                 // some plan was found
   bool done_ = false;                  // the best one is good enough
   std::optional<std::int64_t> bound_;  // of a step
   RandomChanges changes_;
-  bool by_dual_ = false;    // rules are by the dual's shares
-  bool with_gaps_ = false;  // whether gaps that are short are looked at
   Variants variants_;
   std::set<std::uint64_t> tried_;  // fingerprints
   Best best_;
+  std::vector<Island> islands_;
 };
 
 // True: better than all before.
 bool Search::consider(Choice choice) {
   if (spent()) return false;
   choice.knobs = features_.of(choice.knobs);
-  const Variant& v = variants_.of(choice.rule, choice.share, best_.fingerprint);
+  const Variant& v = variants_.of(choice.rule, best_.fingerprint);
   const std::uint64_t of_stays = choice.cover ? fingerprint_of(*choice.cover) : fingerprint_of(choice.knobs);
-  if (!tried_.insert(mixed(v.fingerprint, mixed(of_stays, fingerprint_of(choice.far)))).second) return false;
+  if (!tried_.insert(mixed(mixed(v.fingerprint, choice.share), mixed(of_stays, fingerprint_of(choice.far)))).second)
+    return false;
+  if (best_.found && v.ops_ns >= best_.cost) return false;  // with recomputation, if it never waited
   ++tries_;
   if (++all_tries_ == tries_before_bound + 1 && best_.found) see_whether_done();
   const Trace& trace = v.parts.trace;
@@ -129,13 +148,16 @@ bool Search::consider(Choice choice) {
   const auto replayed = plan_cost.simulate(plan);
   if (!replayed) return false;
   const std::int64_t cost = plan_cost.cost(*replayed);
+  cost_ = cost;
   if (best_.found && cost >= best_.cost) return false;
-  best_.found = true;
+  Plan whole = plan_of_origin(trace_, v.recomputed, joined(v.recomputed.trace, v.parts, plan));
+  if (rules_.judged && spread.overflows && check(trace_, machine_, whole)) return false;
+  best_.found = begun_ = true;
   best_.overflows = spread.overflows;
   best_.cost = cost;
   best_.choice = choice;
   best_.fingerprint = v.fingerprint;
-  best_.kept = {.plan = plan_of_origin(trace_, v.recomputed, joined(v.recomputed.trace, v.parts, plan)),
+  best_.kept = {.plan = std::move(whole),
                 .step = replayed->measured.time,
                 .recomputing = {},
                 .knobs = choice.knobs,
@@ -147,105 +169,75 @@ bool Search::consider(Choice choice) {
   if (rules_.knobs_only) best_.kept.plan_of_parts = std::move(plan);
   see_whether_done();
   for (const Recomputation& each : v.recomputed.recomputations)
-    best_.kept.recomputing += variants_.recomputer(choice.share).time_of(each.producer);
+    best_.kept.recomputing += variants_.recomputer().time_of(each.producer);
   return true;
 }
 
 void Search::see_whether_done() {
   const std::int64_t reached = rules_.moves_count ? best_.cost : best_.kept.step.value;
   if (!bound_ && all_tries_ > tries_before_bound && !done_) bound_ = sim::coarse_bound(trace_, machine_).value;
-  const std::int64_t least = bound_.value_or(step_ns_);
-  done_ = reached <= least + least / good_enough;
+  const std::int64_t least = bound_.value_or(step_ns_), left = reached - least;
+  done_ = done_ || left <= least / good_enough;
+  if (!bound_ || rules_.knobs_only) return;
+  const double share =
+      std::clamp(static_cast<double>(left) * static_cast<double>(worth_all_work) / static_cast<double>(least),
+                 1.0 / static_cast<double>(least_share_of_work), 1.0);
+  most_work_ = static_cast<std::size_t>(static_cast<double>(work_of(trace_) * (best_.overflows ? 2 : 1)) * share);
 }
 
 // A byte that is recomputed spares both links one byte: up to that price it can pay.
-void Search::search_prices() {
-  const double round_trip =
-      (setting_.read_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.read_bytes_per_s)) +
-      (setting_.write_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.write_bytes_per_s));
-  const Knobs far{.horizon_ns = step_ns_ / 16, .clean_ahead_ns = -1},
-      near{.horizon_ns = 0, .clean_ahead_ns = step_ns_ / 32};
-  if (by_dual_) return search_dual(far, near);
-  consider(uniform(-1, 0), far);
-  consider(uniform(-1, 0), near);
-  if (!machine_.can_recompute || !features_.recomputing) return;
-  for (const double share : {0.03, 0.1, 0.3, 0.6, 1.0, 2.0}) {
-    for (const std::uint32_t depth : {16U, 3U}) {
-      consider(uniform(round_trip * share, depth), far);
-      consider(uniform(round_trip * share, depth), near);
-    }
-    RecomputeRule tight = uniform(round_trip * share, 16);
-    tight.leaves_room = false;
-    consider(tight, far);
-    consider(tight, near);
-  }
-  if (best_.choice.rule.ns_per_byte[0] <= 0) return;
-  for (const double factor : {0.6, 0.8, 1.25, 1.6}) {
-    RecomputeRule rule = best_.choice.rule;
-    rule.ns_per_byte.fill(rule.ns_per_byte[0] * factor);
-    consider(rule, best_.choice.knobs);
-  }
-  for (const std::uint32_t depth : {0U, 1U, 8U, 64U}) {
-    RecomputeRule rule = best_.choice.rule;
-    rule.depth = depth;
-    consider(rule, best_.choice.knobs);
-  }
-  if (with_gaps_) search_gaps();
-  for (const double factor : {0.0, 0.4, 2.5, 0.7}) {
-    for (std::size_t segment = 0; segment < RecomputeRule::segments; ++segment) {
-      RecomputeRule rule = best_.choice.rule;
-      rule.ns_per_byte[segment] *= factor;
-      consider(rule, best_.choice.knobs);
-    }
+double Search::round_trip_ns() const {
+  return (setting_.read_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.read_bytes_per_s)) +
+         (setting_.write_bytes_per_s == 0 ? 0 : 1e9 / static_cast<double>(setting_.write_bytes_per_s));
+}
+
+// Combinations that are far apart, of prices and knobs, for two shares of the memory: with much of it plans become good
+// by other knobs.
+void Search::begin_by_bytes(std::int64_t least_gap, std::uint32_t memory) {
+  const auto knobs = knobs_apart(step_ns_);
+  struct Seed {
+    double share;
+    std::uint32_t less, depth;
+    std::size_t knobs;
+  };
+  for (const Seed& seed : {Seed{0.3, 0, 16, 1}, {0.1, 10, 16, 2}, {1.0, 0, 16, 0}, {0.3, 10, 2, 0}, {0.03, 0, 3, 3}}) {
+    RecomputeRule rule = uniform(round_trip_ns() * seed.share, seed.depth);
+    rule.least_gap_ns = least_gap;
+    consider(
+        {.rule = rule, .knobs = knobs[seed.knobs], .share = memory - seed.less, .far = best_.choice.far, .cover = {}});
   }
 }
 
 // Moves have to fit at every op, and the dual's at one op of each stretch only: so it is asked about less memory, too.
-void Search::search_dual(const Knobs& far, const Knobs& near) {
+void Search::begin_by_dual() {
+  const auto knobs = knobs_apart(step_ns_);
+  const auto seed = [&](std::uint32_t percent, bool leaves_room, std::uint32_t memory, const Knobs& each, bool covers) {
+    RecomputeRule rule = uniform(1, 16);
+    rule.shares_at = percent;
+    rule.leaves_room = leaves_room;
+    Choice choice{.rule = rule, .knobs = each, .share = memory, .far = {}, .cover = {}};
+    if (covers) choice.cover = LinkPrices{};
+    consider(choice);
+  };
   for (const std::uint32_t percent : {100U, 90U, 80U, 70U, 60U}) {
-    for (const bool leaves_room : {true, false}) {
-      RecomputeRule rule = uniform(1, 16);
-      rule.shares_at = percent;
-      rule.leaves_room = leaves_room;
-      consider(rule, far);
-      consider(rule, near);
-      consider({.rule = rule, .knobs = near, .share = best_.choice.share, .far = {}, .cover = LinkPrices{}});
-    }
+    seed(percent, true, 100, knobs[1], false);
+    seed(percent, true, 100, knobs[0], false);
+    seed(percent, true, 100, knobs[0], true);
   }
-}
-
-// A tensor that backward uses several times within a few ops need not be recomputed for each of them.
-bool Search::search_gaps() {
-  bool better = false;
-  if (!recomputes(best_.choice.rule)) return false;
-  for (const std::int64_t part : {1024, 256, 64, 16}) {
-    Choice choice = best_.choice;
-    choice.rule.least_gap_ns = step_ns_ / part;
-    better |= consider(choice);
-  }
-  return better;
+  if (!best_.found) return;
+  for (const Choice choice = best_.choice; const std::uint32_t percent : {choice.rule.shares_at, 100U, 80U, 60U})
+    seed(percent, false, 100, choice.knobs, choice.cover.has_value());
 }
 
 // The shares of the far tier, stretch by stretch.
-bool Search::search_tiers() {
-  using Rule = TierShares::Rule;
-  if (!best_.overflows) return false;
-  bool better = false;
-  for (const Rule rule : {Rule::in_proportion, Rule::far_keeps_up, Rule::longest_first}) {
-    Choice choice = best_.choice;
-    if (choice.far.rule == rule) continue;
-    choice.far = {.rule = rule};
-    better |= consider(choice);
-  }
-  if (best_.choice.far.rule == Rule::longest_first) return better;
+void Search::search_tiers() {
   for (const double factor : {0.0, 0.5, 0.8, 1.25, 2.0}) {
     for (std::size_t stretch = 0; stretch < best_.choice.far.weights.size(); ++stretch) {
       Choice choice = best_.choice;
       choice.far.weights[stretch] *= factor;
-      better |= consider(choice);
+      if (choice.far.rule != TierShares::Rule::longest_first) consider(choice);
     }
   }
-  return better;
 }
 
 void Search::search_knobs() {
@@ -257,99 +249,68 @@ void Search::search_knobs() {
 // Where both directions share a bus, operands of the optimizer's last ops cost most: each byte comes and goes beside
 // ops that take little longer than its transfer. Then they may stay, and operands of others move instead. The shares
 // are of fast memory.
-bool Search::search_kept() {
-  if (!setting_.shared || machine_.habits.early_fetches || !best_.found) return false;
-  bool better = false;
+void Search::search_kept() {
+  if (!setting_.shared || machine_.habits.early_fetches || !best_.found) return;
   for (const std::int64_t percent : {0, 5, 10, 15, 20, 25, 30, 40, 50, 60, 75}) {
     Choice choice = best_.choice;
     choice.knobs.kept = setting_.budget / 100 * percent;
-    better |= consider(choice);
+    consider(choice);
   }
-  return better;
 }
 
-// A plan for less memory is valid for more: a find with less of it may be better than one with all.
-bool Search::search_shares() {
-  bool better = false;
-  for (const std::uint32_t share : {95U, 90U, 85U, 80U, 75U, 70U, 60U, 50U, all_of_it}) {
+// Once around the best, a decision at a time. A plan for less memory is valid for more: a find with less of it may be
+// better than one with all.
+void Search::search_around() {
+  const auto consider_with = [&](auto change) {
     Choice choice = best_.choice;
-    choice.share = share;
-    if (share != best_.choice.share) better |= consider(choice);
+    change(choice);
+    consider(choice);
+  };
+  if (recomputes(best_.choice.rule)) {
+    const bool by_dual = best_.choice.rule.shares_at != 0;
+    for (const double factor : by_dual ? std::array{0.8, 1.3, 0.9, 1.1} : std::array{0.4, 2.5, 0.7, 1.5})
+      consider_with([&](Choice& c) {
+        for (double& price : c.rule.ns_per_byte) price *= factor;
+      });
+    for (const std::uint32_t depth : {2U, 16U}) consider_with([&](Choice& c) { c.rule.depth = depth; });
+    for (const std::int64_t part : {16, 64, 256})
+      consider_with([&](Choice& c) { c.rule.least_gap_ns = step_ns_ / part; });
   }
-  return better;
+  for (const std::uint32_t share : {100U, 90U, 80U, 70U, 60U}) consider_with([&](Choice& c) { c.share = share; });
+  for (const std::int64_t part : {1, 4, 16, 64})
+    consider_with([&](Choice& c) { c.knobs.horizon_ns = step_ns_ / part; });
+  consider_with([&](Choice& c) { c.knobs.horizon_ns = 0; });
+  for (const std::int64_t part : {8, 32, 128, 512})
+    consider_with([&](Choice& c) { c.knobs.clean_ahead_ns = step_ns_ / part; });
+  consider_with([&](Choice& c) { c.knobs.clean_ahead_ns = -1; });
+  for (const std::uint32_t percent : {100U, 125U, 200U})
+    consider_with([&](Choice& c) { c.knobs.clean_percent = percent; });
+  for (const std::int64_t part : {50, 12}) consider_with([&](Choice& c) { c.knobs.staging = setting_.budget / part; });
 }
 
-// Once around the best: each price, all prices, and each knob.
-bool Search::search_around() {
-  bool better = false;
-  for (const double factor : {0.0, 0.5, 0.8, 1.25, 2.0}) {
-    for (std::size_t segment = 0; segment < RecomputeRule::segments; ++segment) {
-      Choice choice = best_.choice;
-      if (choice.rule.ns_per_byte[segment] <= 0) continue;
-      choice.rule.ns_per_byte[segment] *= factor;
-      better |= consider(choice);
-    }
-  }
-  Choice other = best_.choice;
-  other.rule.leaves_room = !other.rule.leaves_room;
-  if (recomputes(other.rule)) better |= consider(other);
-  for (const double factor : {0.7, 0.85, 1.2, 1.5}) {
-    other = best_.choice;
-    for (double& price : other.rule.ns_per_byte) price *= factor;
-    better |= consider(other);
-  }
-  const std::uint32_t at = best_.choice.rule.shares_at;
-  for (const std::uint32_t percent : {std::max(at, 15U) - 5, std::min(at + 5, all_of_it)}) {
-    other = best_.choice;
-    other.rule.shares_at = percent;
-    if (at != 0) better |= consider(other);
-  }
-  if (with_gaps_) better |= search_gaps();
-  better |= search_kept();
-  for (const std::int64_t percent : {50, 70, 85, 120, 150, 200}) {
-    Choice choice = best_.choice;
-    choice.knobs.horizon_ns = choice.knobs.horizon_ns / 100 * percent;
-    better |= consider(choice);
-  }
-  return better;
-}
-
-void Search::search_at_random() {
+// A change is also gone on from where it is no worse than what some changes ago was gone on from (Burke, Bykov, "The
+// late acceptance hill-climbing heuristic", 2017): single decisions depend on each other.
+void Search::search_at_random(Island& island, std::size_t most) {
+  best_ = std::move(island.best);
+  std::swap(changes_, island.changes);
   if (best_.overflows && best_.choice.far.rule != TierShares::Rule::longest_first) changes_.deal();
-  for (std::size_t failed = 0; !spent() && failed < (changes_.small() ? most_fine_failures : most_failures);)
-    failed = consider(changes_.apply(best_.choice)) ? 0 : failed + 1;
-}
-
-void Search::search_finely() {
-  tries_ = 0;
-  changes_.make_small();
-  while (search_around() || search_tiers()) {
+  if (island.costs[0] == 0) {
+    island.costs.fill(best_.cost);
+    island.now = best_.choice;
+    island.cost = best_.cost;
   }
-  search_at_random();
-}
-
-// The whole search, planning with a share of the memory, as if nothing had been found yet; then the best of both stays.
-void Search::search_from(std::uint32_t share, const TierShares& far) {
-  if (spent()) return;
-  const Best before = std::move(best_);
-  best_ = {.choice = {.rule = {}, .knobs = {}, .share = share, .far = far}};
-  search_prices();
-  search_knobs();
-  if (!features_.searching) return;
-  if (best_.found) search_shares();
-  search_kept();
-  while (best_.found && (search_around() || search_tiers())) {
+  for (std::size_t k = 0; k < most && !spent(); ++k) {
+    const std::int64_t before = best_.cost;
+    Choice choice = changes_.apply(island.now);
+    cost_ = never;
+    const bool better = consider(choice) && best_.cost < before - before / least_gain;
+    std::int64_t& late = island.costs[island.changed++ % island.costs.size()];
+    if (cost_ <= std::max(late, island.cost) && cost_ != never) island.now = choice, island.cost = cost_;
+    late = island.cost;
+    island.failed = better ? 0 : island.failed + 1;
   }
-  if (before.found && (!best_.found || before.cost <= best_.cost)) best_ = before;
-}
-
-// The tries after a first search: less memory, then random changes.
-void Search::search_on() {
-  if (!features_.searching) return;
-  for (const std::uint32_t share : {95U, 80U, 60U}) {
-    if (!spent()) search_from(share, {.rule = best_.choice.far.rule});
-  }
-  if (best_.found) search_at_random();
+  std::swap(changes_, island.changes);
+  island.best = std::move(best_);
 }
 
 // The same with stays that are a cover, from what the best one recomputes and its tiers; then the best of both stays.
@@ -358,64 +319,84 @@ void Search::search_covers() {
   const Best before = std::move(best_);
   best_ = {.choice = before.choice};
   best_.choice.cover = LinkPrices{};
-  tries_ = 0;
+  if (rules_.knobs_only) tries_ = 0;
   for (const std::uint32_t share : {before.choice.share, all_of_it}) {
     Choice choice = best_.choice;
     choice.share = share;
     consider(choice);
   }
-  const std::size_t most = rules_.knobs_only ? most_failed_beside_knobs : most_failed_covers;
+  const bool promising = best_.found && best_.cost <= before.cost + before.cost / 50;
+  const std::size_t most = rules_.knobs_only || promising ? most_failed_covers : 0;
   for (std::size_t failed = 0; !spent() && failed < most;)
     failed = consider(changes_.apply(best_.choice)) ? 0 : failed + 1;
   if (!best_.found || before.cost <= best_.cost) best_ = before;
 }
 
-// From the first find the search goes on twice, without and with the rule that leaves short gaps alone, and a third
-// search is by the dual's shares: each finds plans that the others miss. The dual knows no full middle tier. Of many
-// ops only with the rule, for the time it takes.
+template <class Seeds>
+void Search::begin(const TierShares& far, const Seeds& seeds) {
+  best_ = {.choice = {.rule = {}, .knobs = {}, .share = all_of_it, .far = far, .cover = {}}};
+  seeds();
+  if (best_.found) islands_.push_back({.best = std::move(best_), .changes = changes_, .now = {}});
+}
+
+void Search::begin_everywhere() {
+  const bool recomputes = machine_.can_recompute && features_.recomputing;
+  const auto moves_alone = [&] {
+    for (const Knobs& each : knobs_apart(step_ns_)) consider(uniform(-1, 0), each);
+  };
+  begin({}, moves_alone);
+  if (islands_.empty()) begin({}, [&] { search_knobs(); });
+  if (recomputes) {
+    for (const std::int64_t least_gap : {std::int64_t{0}, step_ns_ / 64}) {
+      begin({}, [&] { begin_by_bytes(least_gap, 100); });
+      begin({}, [&] { begin_by_bytes(least_gap, 70); });
+    }
+  }
+  keep(islands_.size(), 100);
+  if (islands_.empty()) return;
+  if (islands_[0].best.overflows) {
+    for (const TierShares& far : ways_of_dealing()) {
+      if (!recomputes) begin(far, moves_alone);
+      if (recomputes) begin(far, [&] { begin_by_bytes(step_ns_ / 64, 95); });
+    }
+  } else if (recomputes && trace_.ops.size() <= many_ops) {
+    begin({}, [&] { begin_by_dual(); });
+  }
+}
+
+// The best islands, no more than some percent behind the first.
+void Search::keep(std::size_t most, std::int64_t percent) {
+  std::stable_sort(islands_.begin(), islands_.end(),
+                   [](const Island& a, const Island& b) { return a.best.cost < b.best.cost; });
+  while (islands_.size() > most ||
+         (islands_.size() > 1 && islands_.back().best.cost > islands_[0].best.cost / 100 * (100 + percent)))
+    islands_.pop_back();
+}
+
+// Begins that differ in what is recomputed, and in how stays are dealt between full tiers. The best of them are
+// searched on: once around each, then at random by turns.
 void Search::search_everything() {
-  search_from(all_of_it, {});
-  if (best_.overflows) {
-    using Rule = TierShares::Rule;
-    // Weights of 0: the nearer tier is left to the first half of evictions.
-    for (const TierShares& far : {TierShares{.rule = Rule::far_keeps_up}, TierShares{.rule = Rule::longest_first},
-                                  TierShares{.rule = Rule::far_keeps_up, .weights = {0, 0, 0, 0, 1, 1, 1, 1}},
-                                  TierShares{.rule = Rule::in_proportion, .weights = {0, 0, 0, 0, 1, 1, 1, 1}}}) {
-      tries_ = 0;
-      search_from(all_of_it, far);
-    }
+  begin_everywhere();
+  keep(4, 12);
+  for (Island& each : islands_) {
+    if (!features_.searching) break;
+    best_ = std::move(each.best);
+    search_around();
+    search_kept();
+    if (best_.overflows) search_tiers();
+    each.best = std::move(best_);
   }
-  const Best first = best_;
-  const std::size_t first_tries = tries_;
-  const bool gaps_matter =
-      first.found && !done_ && machine_.can_recompute && features_.recomputing && features_.searching;
-  if (!gaps_matter || trace_.ops.size() <= many_ops) search_on();
-  if (gaps_matter && !best_.overflows && trace_.ops.size() <= many_ops) {
-    tries_ = 0;
-    by_dual_ = true;
-    search_from(all_of_it, {});
-    by_dual_ = false;
+  keep(3, 5);
+  for (Island& each : islands_) each.changes.widen();
+  const std::size_t patience =
+      std::clamp(work_for_nothing / std::max<std::size_t>(trace_.ops.size(), 1), least_patience, most_patience);
+  while (features_.searching && !islands_.empty() && islands_[0].failed < patience && !spent()) {
+    for (Island& each : islands_) search_at_random(each, &each == &islands_[0] ? 16 : 8);
+    keep(3, 4);
+    std::erase_if(islands_, [&](const Island& each) { return &each != &islands_[0] && each.failed >= patience / 2; });
   }
-  if (gaps_matter) {
-    const Best without_gaps = std::exchange(best_, first);
-    tries_ = first_tries;
-    tried_.clear();
-    changes_.start_anew_with_gaps();
-    with_gaps_ = true;
-    while (search_around() || search_tiers()) {
-    }
-    search_on();
-    // The best way of dealing without that rule need not be the best with it.
-    using Rule = TierShares::Rule;
-    for (const Rule rule : {Rule::in_proportion, Rule::far_keeps_up, Rule::longest_first}) {
-      if (!best_.overflows) break;
-      tries_ = 0;
-      search_from(all_of_it, {.rule = rule});
-    }
-    if (without_gaps.cost <= best_.cost) best_ = without_gaps;
-    if (trace_.ops.size() <= many_ops) search_finely();
-  }
-  // A session's plan is fitted to it between two tiers, where covers are tried. Of many ops they take too long.
+  if (!islands_.empty()) best_ = std::move(islands_[0].best);
+  // A session's plan is fitted to it between two tiers, where covers are tried.
   if (features_.searching && !machine_.habits.early_fetches && trace_.ops.size() <= many_ops) search_covers();
 }
 
@@ -430,7 +411,7 @@ Result<Found> Search::run() {
     return Error{
         Cause::infeasible,
         "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
-  const Variant& kept = variants_.of(best_.choice.rule, best_.choice.share, best_.fingerprint);
+  const Variant& kept = variants_.of(best_.choice.rule, best_.fingerprint);
   best_.kept.recomputed = kept.recomputed;
   best_.kept.parts = kept.parts;
   return std::move(best_.kept);

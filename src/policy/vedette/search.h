@@ -23,6 +23,8 @@ struct SearchRules {
   // Moves cost the program some time whether it waits or not: the search ends where the cost is near the bound, not
   // where the step is.
   bool moves_count = false;
+  // A plan that asks too much of a full tier in between is none.
+  bool judged = false;
 };
 
 struct Found {

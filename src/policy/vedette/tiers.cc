@@ -254,9 +254,17 @@ void fetch_far_early(const Trace& trace, const Uses& uses, const Machine& machin
   const auto room_of = [&](const Stay& gap) {
     return static_cast<std::int64_t>(rounded(trace.tensors[gap.tensor].bytes.value, setting.granule));
   };
+  std::vector<std::int64_t> change(std::size_t{ops} + 1);  // of `near`, by stays that reach at most into the next step
   for (const Stay& gap : gaps) {
-    for (std::uint32_t op = gap.gone; op < gap.fetch; ++op) near[op % ops] -= room_of(gap);
+    if (gap.fetch <= gap.gone) continue;
+    const std::uint32_t begin = gap.gone % ops, end = begin + (gap.fetch - gap.gone);
+    for (std::uint32_t lap = 0; lap * ops < end; ++lap) {
+      change[lap == 0 ? begin : 0] -= room_of(gap);
+      change[std::min(end - lap * ops, ops)] += room_of(gap);
+    }
   }
+  std::int64_t away = 0;
+  for (std::uint32_t op = 0; op < ops; ++op) near[op] += (away += change[op]);
   std::stable_sort(far.begin(), far.end(),
                    [&](const Stay* a, const Stay* b) { return a->next_use % ops > b->next_use % ops; });
   std::int64_t free_until = 2 * starts[ops];

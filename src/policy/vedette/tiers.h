@@ -23,6 +23,14 @@ struct TierShares {
   bool operator==(const TierShares&) const = default;
 };
 
+// Beside the one in proportion. Weights of 0: the nearer tier is left to the first half of evictions.
+inline std::array<TierShares, 4> ways_of_dealing() {
+  using Rule = TierShares::Rule;
+  return {TierShares{.rule = Rule::far_keeps_up}, TierShares{.rule = Rule::longest_first},
+          TierShares{.rule = Rule::far_keeps_up, .weights = {0, 0, 0, 0, 1, 1, 1, 1}},
+          TierShares{.rule = Rule::in_proportion, .weights = {0, 0, 0, 0, 1, 1, 1, 1}}};
+}
+
 struct Spread {
   bool overflows = false;  // the nearer tier would not hold all stays
   bool fits = true;        // it holds what was left to it

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "policy/canvas/op_times.h"
+
 namespace vedette::planning {
 namespace {
 
-constexpr std::size_t most_variants = 4;
+constexpr std::size_t most_variants = 8;
 
 std::uint64_t fingerprint_of(const Recomputed& recomputed) {
   std::uint64_t fingerprint = 1;
@@ -19,30 +21,20 @@ std::uint64_t fingerprint_of(const Recomputed& recomputed) {
 
 }  // namespace
 
-const Variants::Smaller& Variants::smaller(std::uint32_t share) {
-  Smaller& made = smaller_[share];
-  if (made.recomputer) return made;
-  made.machine = machine_;
-  made.machine.tiers[0].capacity.value = machine_.tiers[0].capacity.value / all_of_it * share;
-  if (share == all_of_it) made.machine.tiers[0].capacity = machine_.tiers[0].capacity;
-  made.setting = setting_;
-  made.setting.budget = static_cast<std::int64_t>(made.machine.tiers[0].capacity.value);
-  made.recomputer = std::make_unique<Recomputer>(trace_, made.machine);
-  return made;
+const Setting& Variants::setting(std::uint32_t share) {
+  if (share == all_of_it) return setting_;
+  const auto [made, is_new] = smaller_.try_emplace(share, setting_);
+  if (is_new) made->second.budget = setting_.budget / all_of_it * share;
+  return made->second;
 }
 
-const Variant& Variants::of(const RecomputeRule& rule, std::uint32_t share, std::uint64_t best) {
+const Variant& Variants::of(const RecomputeRule& rule, std::uint64_t best) {
   for (const Variant& each : variants_) {
-    if (each.rule == rule && each.share == share) return each;
+    if (each.rule == rule) return each;
   }
-  if (rule.shares_at != 0) smaller(share).recomputer->find_shares(smaller(share).setting, rule.shares_at);
-  Variant made{.rule = rule,
-               .share = share,
-               .recomputed = smaller(share).recomputer->apply(rule),
-               .parts = {},
-               .uses = {},
-               .step = {}};
-  made.fingerprint = mixed(fingerprint_of(made.recomputed), share);
+  if (rule.shares_at != 0) recomputer_.find_shares(setting_, rule.shares_at);
+  Variant made{.rule = rule, .recomputed = recomputer_.apply(rule), .parts = {}, .uses = {}, .step = {}};
+  made.fingerprint = fingerprint_of(made.recomputed);
   for (Variant& each : variants_) {  // another rule with the same outcome: nothing has to be cut again
     if (each.fingerprint != made.fingerprint) continue;
     each.rule = rule;
@@ -53,6 +45,7 @@ const Variant& Variants::of(const RecomputeRule& rule, std::uint32_t share, std:
                                      : rounded(peak_bytes(trace_).value, setting_.granule));
   made.uses = uses_of(made.parts.trace);
   made.step = sim::flatten(made.parts.trace);
+  made.ops_ns = time_of_ops(made.parts.trace).value;
   variants_.push_front(std::move(made));
   if (variants_.size() > most_variants) {
     variants_.erase(variants_.end() - (variants_.back().fingerprint == best ? 2 : 1));

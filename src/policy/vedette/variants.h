@@ -19,38 +19,31 @@ namespace vedette::planning {
 
 struct Variant {
   RecomputeRule rule;
-  std::uint32_t share = all_of_it;
   Recomputed recomputed;
   Split parts;
   Uses uses;
   sim::Step step;
   std::uint64_t fingerprint = 0;  // the same where the same is recomputed
+  std::int64_t ops_ns = 0;        // of its ops, recomputation included
 };
 
 class Variants {
  public:
   // All four outlive it.
   Variants(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features)
-      : trace_(trace), machine_(machine), setting_(setting), features_(features) {}
+      : trace_(trace), setting_(setting), features_(features), recomputer_(trace, machine) {}
 
   // The result lives until the next call; that of the fingerprint `best` is made once, while others come and go.
-  const Variant& of(const RecomputeRule& rule, std::uint32_t share, std::uint64_t best);
-  const Setting& setting(std::uint32_t share) { return smaller(share).setting; }
-  Recomputer& recomputer(std::uint32_t share) { return *smaller(share).recomputer; }
+  const Variant& of(const RecomputeRule& rule, std::uint64_t best);
+  const Setting& setting(std::uint32_t share);  // with a share of the memory
+  const Recomputer& recomputer() const { return recomputer_; }
 
  private:
-  struct Smaller {  // a share of the memory
-    Machine machine;
-    Setting setting;
-    std::unique_ptr<Recomputer> recomputer;
-  };
-  const Smaller& smaller(std::uint32_t share);
-
   const Trace& trace_;
-  const Machine& machine_;
   const Setting& setting_;
   const Features& features_;
-  std::map<std::uint32_t, Smaller> smaller_;
+  Recomputer recomputer_;
+  std::map<std::uint32_t, Setting> smaller_;
   std::deque<Variant> variants_;  // the best one's, and the latest
 };
 
