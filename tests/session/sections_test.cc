@@ -1,5 +1,6 @@
 // Large ops in sections, live. An op that makes results while it reads its operands one after the other is planned in
 // sections after two planned steps. It ends with the same bytes in any budget, and may change its accesses later.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
