@@ -29,6 +29,7 @@
 #include "policy/vedette/search.h"
 #include "policy/vedette/sweep.h"
 #include "policy/vedette/two_tiers.h"
+#include "sim/bound.h"
 #include "vedette/bound.h"
 #include "vedette/check.h"
 
@@ -90,6 +91,7 @@ class Vedette final : public Policy {
   Result<Trial> moving(const Trace& trace, const Machine& assumed, const Setting& setting) const;
   std::vector<Trial> recomputing(const Trace& trace, const Machine& assumed, const Setting& setting) const;
   Result<Trial> of_two_tiers(const Trace& trace, const Machine& assumed, const Setting& setting);
+  Result<planning::Found> search_more_tiers(const Trace& trace, const Machine& assumed, bool judged) const;
   static std::optional<Trial> of_more_tiers(const Trace& trace, const Machine& machine, const planning::Found& wide);
   std::uint64_t percent() const { return percents[std::min(trials_.size(), percents.size() - 1)]; }
 
@@ -178,6 +180,21 @@ Result<Vedette::Trial> Vedette::of_two_tiers(const Trace& trace, const Machine& 
   return *std::move(best);
 }
 
+// The search with recomputation has more to choose from and may end behind the one without. Where the bound says that
+// moves alone can be better they are searched, too; a session's step has no time for that.
+Result<planning::Found> Vedette::search_more_tiers(const Trace& trace, const Machine& assumed, bool judged) const {
+  const Setting nearest = planning::setting_of(assumed, planning::nearest_tier(assumed));
+  auto found = planning::search(trace, assumed, nearest, features_, {.judged = judged});
+  if (!found || found->plan.recomputations.empty() || assumed.habits.early_fetches || TimeLimit::is_over())
+    return found;
+  Machine moves_alone = assumed;
+  moves_alone.can_recompute = false;
+  if (sim::coarse_bound(trace, moves_alone) >= found->step || lower_bound(trace, moves_alone) >= found->step)
+    return found;
+  auto moved = planning::search(trace, moves_alone, nearest, features_, {.judged = judged});
+  return moved && moved->step < found->step ? moved : found;
+}
+
 // Where tiers in between are full the plan may ask too much of one; then everything goes to one that holds it all.
 std::optional<Vedette::Trial> Vedette::of_more_tiers(const Trace& trace, const Machine& machine,
                                                      const planning::Found& wide) {
@@ -213,8 +230,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   }
   std::optional<Trial> made;
   if (machine.tiers.size() > 2) {
-    auto wide = planning::search(trace, assumed, planning::setting_of(assumed, planning::nearest_tier(assumed)),
-                                 features_, {.judged = judged(trace, machine)});
+    auto wide = search_more_tiers(trace, assumed, judged(trace, machine));
     if (wide) made = of_more_tiers(trace, machine, *wide);
   }
   if (!made) {
