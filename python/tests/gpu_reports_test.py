@@ -3,7 +3,7 @@ simulated GPU: the plain run's bits within the budget, without a race."""
 
 import io
 
-import gpu_loops_test as loops
+import gpu_trainings as trainings
 import on_simulated_gpu
 
 
@@ -11,14 +11,14 @@ def shifted_targets(guard):
     """1: targets are views with an offset and a stride, and the batch comes on a stream of its own."""
     import torch
 
-    model = loops.decoder()
-    optimizer, losses = loops.adam(model.parameters()), []
-    loops.watched(guard, model, optimizer)
+    model = trainings.decoder()
+    optimizer, losses = trainings.adam(model.parameters()), []
+    trainings.watched(guard, model, optimizer)
     beside = torch.cuda.Stream()
-    for step in range(loops.steps):
-        with loops.step_of(guard):
+    for step in range(trainings.steps):
+        with trainings.step_of(guard):
             with torch.cuda.stream(beside):
-                tokens = loops.batch(step)
+                tokens = trainings.batch(step)
                 shifted = tokens[:, 1:]
             torch.cuda.current_stream().wait_stream(beside)
             logits = model(tokens[:, :-1])
@@ -29,29 +29,26 @@ def shifted_targets(guard):
             optimizer.zero_grad()
             losses.append(loss.item())
             del loss, logits, tokens, shifted
-    return loops.result(model, losses)
+    return trainings.result(model, losses)
 
 
 def checkpointed(guard):
     """4: blocks are checkpointed reentrantly, so that weights are used again in the middle of backward."""
     import torch
 
-    model = loops.decoder()
-    optimizer, losses = loops.adam(model.parameters()), []
-    loops.watched(guard, model, optimizer)
-    for step in range(loops.steps):
-        with loops.step_of(guard):
-            tokens = loops.batch(step)
+    model = trainings.decoder()
+    optimizer, losses = trainings.adam(model.parameters()), []
+    trainings.watched(guard, model, optimizer)
+    for step in range(trainings.steps):
+        with trainings.step_of(guard):
+            tokens = trainings.batch(step)
             x = model.embedding(tokens[:, :-1])
             for block in model.blocks:
                 x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=True)
-            loss = torch.nn.functional.cross_entropy(model.head(x).reshape(-1, loops.words), tokens[:, 1:].reshape(-1))
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-            del loss, x, tokens
-    return loops.result(model, losses)
+            logits = model.head(x).reshape(-1, trainings.words)
+            losses.append(trainings.update(optimizer, torch.nn.functional.cross_entropy(logits, tokens[:, 1:].reshape(-1))))
+            del x, logits, tokens
+    return trainings.result(model, losses)
 
 
 def experts(guard):
@@ -64,23 +61,19 @@ def experts(guard):
     each = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.ReLU(), torch.nn.Linear(4 * width, width))
                                for _ in range(8))
     model = torch.nn.ModuleList([router, each]).to("cuda")
-    optimizer, losses = loops.adam(model.parameters()), []
-    loops.watched(guard, model, optimizer)
-    for step in range(3 * loops.steps):
-        with loops.step_of(guard):
+    optimizer, losses = trainings.adam(model.parameters()), []
+    trainings.watched(guard, model, optimizer)
+    for step in range(3 * trainings.steps):
+        with trainings.step_of(guard):
             x = torch.randn(256, width, generator=torch.Generator().manual_seed(step)).to("cuda")
             shares, chosen = router(x).softmax(-1).topk(2, -1)
             y = torch.zeros_like(x)
             for number, expert in enumerate(each):
                 rows, place = (chosen == number).nonzero(as_tuple=True)
                 y = y.index_add(0, rows, expert(x[rows]) * shares[rows, place].unsqueeze(1))
-            loss = (y - x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-            del loss, x, y, rows, place, shares, chosen
-    return loops.result(model, losses)
+            losses.append(trainings.update(optimizer, (y - x).square().mean()))
+            del x, y, rows, place, shares, chosen
+    return trainings.result(model, losses)
 
 
 def in_place_adapters(guard):
@@ -91,23 +84,19 @@ def in_place_adapters(guard):
     frozen = torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in range(8)).requires_grad_(False)
     thin = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(256, 4, bias=False), torch.nn.Linear(4, 256, bias=False)) for _ in range(8))
     model = torch.nn.ModuleList([frozen, thin]).to("cuda")
-    optimizer, losses = loops.adam(thin.parameters()), []
-    loops.watched(guard, model, optimizer)
-    for step in range(loops.steps):
-        with loops.step_of(guard):
+    optimizer, losses = trainings.adam(thin.parameters()), []
+    trainings.watched(guard, model, optimizer)
+    for step in range(trainings.steps):
+        with trainings.step_of(guard):
             x = torch.randn(256, 256, generator=torch.Generator().manual_seed(step)).to("cuda")
             y = x
             for layer, adapter in zip(frozen, thin):
                 z = layer(y)
                 z += adapter(y)
                 y = torch.relu(z)
-            loss = (y - x).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-            del loss, x, y, z
-    return loops.result(model, losses)
+            losses.append(trainings.update(optimizer, (y - x).square().mean()))
+            del x, y, z
+    return trainings.result(model, losses)
 
 
 def saved_views(guard):
@@ -117,21 +106,17 @@ def saved_views(guard):
     torch.manual_seed(7)
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 512) for _ in range(8)]).to("cuda")
     optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.1), []
-    loops.watched(guard, model)
-    for step in range(loops.steps):
-        with loops.step_of(guard):
+    trainings.watched(guard, model)
+    for step in range(trainings.steps):
+        with trainings.step_of(guard):
             x = torch.randn(512, 256, generator=torch.Generator().manual_seed(step)).to("cuda")
             y = x
             for layer in model:
                 y = layer(y)[:, ::2]
                 y = y * y
-            loss = y.mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-            del loss, x, y
-    return loops.result(model, losses)
+            losses.append(trainings.update(optimizer, y.mean()))
+            del x, y
+    return trainings.result(model, losses)
 
 
 def saved_while_away():
@@ -139,8 +124,8 @@ def saved_while_away():
     import torch
     import vedette
 
-    model = loops.decoder()
-    expected = loops.result(model, [])
+    model = trainings.decoder()
+    expected = trainings.result(model, [])
     for _ in range(20):
         with vedette.Guard("6MiB", fast="gpu:0", slow="host", on_message=lambda _: None) as guard:
             guard.watch(model)
@@ -153,7 +138,7 @@ def saved_while_away():
             assert [tensor.numpy().tobytes() for tensor in saved.values()] == expected[1]
             del large, saved
             guard.bring_home()
-        assert loops.result(model, []) == expected
+        assert trainings.result(model, []) == expected
 
 
 def generate_and_train():
@@ -164,8 +149,8 @@ def generate_and_train():
     def rounds(guard, count):
         torch.manual_seed(8)
         model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(6)]).to("cuda")
-        optimizer, said = loops.adam(model.parameters()), []
-        loops.watched(guard, model, optimizer)
+        optimizer, said = trainings.adam(model.parameters()), []
+        trainings.watched(guard, model, optimizer)
         for number in range(count):
             with torch.no_grad():
                 cache, x = [], torch.ones(8, 256, device="cuda")
@@ -174,15 +159,11 @@ def generate_and_train():
                     cache.append(torch.cat([*cache[-1:], x]))
                 said.append(cache[-1].sum().item())
                 del cache, x
-            with loops.step_of(guard):
+            with trainings.step_of(guard):
                 x = torch.randn(256, 256, generator=torch.Generator().manual_seed(number)).to("cuda")
-                loss = (model(x) - x).square().mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                said.append(loss.item())
-                del loss, x
-        return loops.result(model, said)
+                said.append(trainings.update(optimizer, (model(x) - x).square().mean()))
+                del x
+        return trainings.result(model, said)
 
     plain = rounds(None, 30)
     with vedette.Guard("256MiB", fast="gpu:0", slow="host", on_message=lambda _: None) as guard:
@@ -213,24 +194,24 @@ def less_and_less():
 
 
 def shift():
-    loops.in_halves_and_thirds(shifted_targets)
+    trainings.in_halves_and_thirds(shifted_targets)
 
 
 def checkpoint():
-    loops.in_halves_and_thirds(checkpointed)
+    trainings.in_halves_and_thirds(checkpointed)
 
 
 def route():
-    loops.in_halves_and_thirds(experts)
+    trainings.in_halves_and_thirds(experts)
 
 
 def add_in_place():
     for recompute in ("planned", "always"):
-        loops.in_halves_and_thirds(in_place_adapters, recompute=recompute)
+        trainings.in_halves_and_thirds(in_place_adapters, recompute=recompute)
 
 
 def keep_views():
-    loops.in_halves_and_thirds(saved_views)
+    trainings.in_halves_and_thirds(saved_views)
 
 
 class Reports(on_simulated_gpu.Processes):

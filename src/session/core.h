@@ -81,7 +81,6 @@ class SessionCore {
   void shape(const void* memory, std::span<const std::int64_t> sizes);
   bool wants_uses_beside() const noexcept;
   void uses_beside(const Session::UseBeside& use);
-  // nullopt: always in fast memory, or there was no room within `patience`
   // No chunks: memory that is always resident. Errors: no room within `patience`.
   Result<std::optional<ChunkRange>> hold(const void* memory, std::chrono::milliseconds patience);
   void release_hold(ChunkRange chunks) noexcept;

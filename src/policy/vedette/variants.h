@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 
 #include "policy/canvas/uses.h"
 #include "policy/vedette/choice.h"
