@@ -25,6 +25,7 @@
 #include "adapter/torch/operators.h"
 #include "adapter/torch/ordinary_memory.h"
 #include "adapter/torch/session_memory.h"
+#include "adapter/torch/switched_off.h"
 #include "exports.h"
 #include "session/forks.h"
 #include "vedette/torch.h"
@@ -109,6 +110,10 @@ GuardOptions options_of(std::uint64_t fast_memory, double fraction_of_memory, co
   options.table_memory = Bytes{words["table_memory"].cast<std::uint64_t>()};
   options.checksums = words["checksums"].cast<bool>();
   options.record = words["record"].cast<std::string>();
+  options.max_writes = words["max_writes"].cast<std::string>();
+  options.enabled = words["enabled"].cast<bool>();
+  options.on_progress = speaker(words["on_progress"].cast<py::function>());
+  options.verbose = words["verbose"].cast<bool>();
   options.recompute =
       value_of<Recompute>("recompute", words["recompute"].cast<std::string>(),
                           {{"off", Recompute::off}, {"planned", Recompute::planned}, {"always", Recompute::always}});
@@ -367,7 +372,15 @@ void bind_counters(py::module_& module) {
       .def_readonly("resident_bytes", &Counters::resident_bytes)
       .def_readonly("resident_max_bytes", &Counters::resident_max_bytes)
       .def_readonly("steps", &Counters::steps)
-      .def_readonly("ops", &Counters::ops);
+      .def_readonly("ops", &Counters::ops)
+      .def("__repr__", [](const py::object& counters) {
+        std::string text;
+        const auto members = py::dict(py::type::of(counters).attr("__dict__"));
+        for (const auto& [name, member] : members)
+          if (py::isinstance(member, py::module_::import("builtins").attr("property")))
+            text += (text.empty() ? "" : ", ") + py::str("{}={}").format(name, counters.attr(name)).cast<std::string>();
+        return "Counters(" + text + ")";
+      });
 }
 
 void bind_guard(py::module_& module) {
@@ -391,6 +404,8 @@ void bind_guard(py::module_& module) {
            })
       .def_property_readonly("is_closed", &PythonGuard::is_closed)
       .def_property_readonly("in_step", &PythonGuard::in_step)
+      .def_property_readonly(
+          "is_off", [session](PythonGuard& guard) { return session(guard).is_off() && !session(guard).in_child(); })
       .def_property_readonly("counters", [](PythonGuard& guard) { return guard.open().counters(); })
       .def_property_readonly("phase", [session](PythonGuard& guard) { return std::string(session(guard).phase()); })
       .def_property_readonly("mechanism", [session](PythonGuard& guard) { return session(guard).mechanism(); })
@@ -427,6 +442,7 @@ PYBIND11_MODULE(_core, module) {
   python::bind_storages(module);
   python::bind_exports(module);
   module.def("raise_failures", [module](py::object failure) mutable { python::raise_failures(module, failure); });
+  module.def("guards_are_switched_off", &adapter::guards_are_switched_off);
   module.def("refuse_other_hooks", &adapter::refuse_other_hooks);
   module.def("come_first_in_child", &vedette::detail::come_first_in_child);
   module.def("resolve_vector_math", &resolve_vector_math, python::NoGil());

@@ -187,6 +187,10 @@ struct SessionOptions {
   // Not below a GPU, "@500MB/s" or "@0.5GB/s" after it bounds the slowest tier, both directions together: to leave
   // others their share of a disk, or to see how the program runs on a slower one.
   std::string slow = "nvme:.";
+  // A number and MB, GB or TB a day, such as "500GB/day": the most that is written to the disk of `slow`, over hours.
+  // Plans know that writing is so slow; 384 chunks may be written at once, which the measuring at the start needs. Not
+  // below a GPU. Empty: no bound.
+  std::string max_writes = {};
   std::string policy = "vedette";
   Bytes chunk = {std::uint64_t{2} << 20};  // the unit of moves; tests of small models use 64_KiB
   std::uint32_t warmup_steps = 1;  // run on demand before the profiling epoch; optimizers have their state afterwards
@@ -198,6 +202,10 @@ struct SessionOptions {
   // Diagnostics, one sentence each, until the session ends. Called on a thread that calls it, at the end of that call,
   // with no lock held: it may ask the session (counters, phase, ...). It must not throw where a scope ends.
   std::function<void(std::string_view)> on_message = {};
+  // Signs of life, one line each: when the first plan is there, and at the end what ran. Called as on_message is; of a
+  // Guard on rank 0 alone, and not where `verbose` is false. A Guard without on_message writes them to standard error.
+  std::function<void(std::string_view)> on_progress = {};
+  bool verbose = true;
   std::uint64_t seed = 1;
   // Processes of this machine that open a session beside this one and use the same disk, this one among them: ranks of
   // data parallel training. They measure the disk one after the other, and each plans with its share.
@@ -209,6 +217,9 @@ struct SessionOptions {
   // Compares the hash (XXH3) of each fetched chunk with that of the evicted one; a difference ends the program with a
   // sentence. Costs about 0.2 ms of a background thread's time for 2 MiB each way.
   bool checksums = false;
+  // Of a Guard: false makes one that does nothing, so that the program runs as without vedette. The environment
+  // variable VEDETTE_OFF=1 does the same to all guards of a program. A Session refuses false.
+  bool enabled = true;
   // Of a Guard: a file that becomes a recording of all steps, for `vedette report`; an earlier recording of this name
   // is replaced. Excludes `observer`. A Session refuses it: its program opens a Recorder.
   std::string record = {};
@@ -225,9 +236,12 @@ class Session {
   // Errors: unsupported for an option's value or a second session; unavailable where the machine lacks a facility;
   // system where the slow tier cannot be opened. Each message names the remedy.
   static Result<std::unique_ptr<Session>> open(SessionOptions);
+  // A session that does nothing: scopes announce nothing, there is no memory, counters stay 0, and its phase is "off".
+  static std::unique_ptr<Session> switched_off();
   ~Session();  // memory stays valid; scopes must have ended; never throws
   // This process is a forked child of the one that opened the session.
   bool in_child() const noexcept;
+  bool is_off() const noexcept;  // it does nothing: switched off, or in a child
 
   // Memory of `options.bytes` bytes, contents undefined, as malloc's. Errors: out_of_memory (disk full, arena
   // exhausted).
@@ -302,7 +316,7 @@ class Session {
   // the largest in-op working set seen, plus memory that stays and what tensors of closed sessions may keep
   Bytes smallest_budget() const noexcept;
   Bytes budget() const noexcept;            // of fast memory
-  std::string_view phase() const noexcept;  // "warm-up", "profiling", "planned", "foreseen"
+  std::string_view phase() const noexcept;  // "warm-up", "profiling", "planned", "foreseen" (predicted), "off"
   std::string mechanism() const;            // the way in which chunks move here, in words
   // the page tracker, by name; empty: no pages are tracked
   std::string_view tracker() const noexcept;

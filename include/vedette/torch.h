@@ -15,8 +15,11 @@
 // step() and watch() throw. Errors: the constructor, watch(), step() and allocations inside the loop throw
 // vedette::Failure or c10::Error, whose message is one sentence.
 #pragma once
+#include <ATen/Parallel.h>
 #include <torch/nn/module.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/optimizer.h>
+#include <torch/types.h>
 #include <torch/version.h>
 
 #include <cstddef>
@@ -121,6 +124,8 @@ class Guard {
  private:
   std::unique_ptr<State> state_;
 };
+
+using Step = Guard::Step;
 
 // Another library has the address of the tensor's memory from now on: at::toDLPack, from_blob over its data_ptr, a
 // registration for DMA. watch() and bring_home() leave such memory where it is, with a message. Memory of the arena

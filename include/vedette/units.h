@@ -30,6 +30,8 @@ struct Bytes {
     value -= other.value;
     return *this;
   }
+  friend constexpr Bytes operator*(Bytes a, std::uint64_t times) noexcept { return {a.value * times}; }
+  friend constexpr Bytes operator*(std::uint64_t times, Bytes a) noexcept { return a * times; }
   friend constexpr Bytes operator+(Bytes a, Bytes b) noexcept { return {a.value + b.value}; }
   friend constexpr Bytes operator-(Bytes a, Bytes b) noexcept { return {a.value - b.value}; }  // a >= b
 };

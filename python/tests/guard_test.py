@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import unittest
@@ -92,6 +93,99 @@ class Options(unittest.TestCase):
         said = []
         small_guard(slow="nvme:/dev/shm", on_message=said.append).close()
         self.assertEqual(len([each for each in said if "lies in a tmpfs, which is memory itself" in each]), 1, said)
+
+
+def run(program, **environment):
+    """What a program writes to its two outputs."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **environment}, capture_output=True,
+                          text=True, timeout=120)
+    return done.stdout, done.stderr, done.returncode
+
+
+_LOOP = """
+    import logging, torch, vedette
+    LOGGING
+    torch.manual_seed(0)
+    with vedette.Guard("8MiB", slow="host", chunk="64KiB"OPTIONS) as guard:
+        model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(12)])
+        guard.watch(model)
+        for _ in range(6):
+            with guard.step():
+                model(torch.ones(64, 512)).sum().backward()
+        print(guard.phase, float(model[0].weight.grad.sum()))
+"""
+
+
+class SignsOfLife(unittest.TestCase):
+    def loop(self, logging="", options="", **environment):
+        out, err, status = run(_LOOP.replace("LOGGING", logging).replace("OPTIONS", options), **environment)
+        self.assertEqual(status, 0, err)
+        self.assertRegex(out, r"^(planned|foreseen|off) [-0-9.e+]+\n$")
+        return out.split()[1], err.splitlines()
+
+    def test_are_a_line_of_the_first_plan_and_one_of_the_end(self):
+        _, lines = self.loop()
+        self.assertEqual(len(lines), 2, lines)
+        self.assertRegex(lines[0], "^vedette: planned at step [23]: a step needs .* MiB are fetched")
+        self.assertRegex(lines[1], "^vedette: 6 steps: [1-5] planned, ")
+
+    def test_are_asked_for_elsewhere_or_not_at_all(self):
+        self.assertEqual(self.loop(options=", verbose=False")[1], [])
+        self.assertEqual(self.loop(options=", on_message=repr")[1], [])
+        self.assertEqual(self.loop(RANK="1", WORLD_SIZE="2")[1], [])
+        self.assertEqual(self.loop(logging="logging.basicConfig()")[1], [])
+        lines = self.loop(logging="logging.basicConfig(level=logging.INFO)")[1]
+        self.assertEqual([" ".join(line.split()[:2]) for line in lines], ["INFO:vedette:planned at", "INFO:vedette:6 steps:"])
+
+    def test_say_that_a_guard_is_switched_off_from_outside(self):
+        plain, lines = self.loop(options=", enabled=False")
+        self.assertEqual(lines, [])
+        self.assertEqual(self.loop(VEDETTE_OFF="1"), (plain, ["vedette: VEDETTE_OFF is set: this guard does nothing"]))
+        self.assertEqual(self.loop()[0], plain)
+
+
+class Interactive(unittest.TestCase):
+    def test_a_cell_that_is_run_again_replaces_its_guard(self):
+        cells = """
+            import sys, vedette
+            sys.ps1 = ">>> "
+            said = []
+            cell = "guard = vedette.Guard('8MiB', slow='host', chunk='64KiB', on_message=said.append)"
+            exec(cell, globals())
+            exec(cell, globals())
+            print(said)
+            kept = guard
+            try:
+                exec(cell, globals())
+            except vedette.Failure as failure:
+                print(failure)
+            vedette.current_guard().close()
+            print(guard.is_closed, vedette.current_guard())
+        """
+        out, err, status = run(cells)
+        self.assertEqual(status, 0, err)
+        self.assertEqual(out.splitlines(), ["['another guard is opened, so the one that guard names is closed']",
+                                            "A guard lives already in this process; end it before making another one (in Python: "
+                                            "vedette.current_guard().close()).", "True None"])
+
+
+class Documentation(unittest.TestCase):
+    def test_is_there_at_run_time(self):
+        self.assertIn("A budget of fast memory", vedette.Guard.__doc__)
+        self.assertIn("fast_memory: the budget in bytes", vedette.Guard.__init__.__doc__)
+        self.assertIn("Replaces `backward()", vedette.step_in_backward.__doc__)
+        self.assertEqual(vedette.Counters.bytes_in.__doc__, "Fetched from the slow tier.")
+        for name in vedette.__all__:
+            self.assertTrue(getattr(vedette, name).__doc__, name)
+            if name == "Guard":
+                undocumented = [each for each, what in vars(vedette.Guard).items()
+                                if not each.startswith("_") and not what.__doc__ and each not in ("is_closed",)]
+                self.assertEqual(undocumented, [])
+
+    def test_counters_show_their_numbers(self):
+        with small_guard() as guard:
+            self.assertRegex(repr(guard.counters), r"^Counters\(bytes_in=0, .*steps=0, ops=\d+\)$")
+            self.assertEqual(guard.progress, {"stall_ms": 0.0, "moved_mib": 0.0, "phase": "warm-up"})
 
 
 class Failures(unittest.TestCase):
@@ -550,7 +644,8 @@ class OpeningAndClosing(unittest.TestCase):
             script = (f"import torch, vedette\nguard = vedette.Guard('8MiB', slow='nvme:{place}', chunk='64KiB', record='{recording}')\n"
                       "step = guard.step()\nstep.__enter__()\nx = torch.ones(1000)\n")
             done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=patience)
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stderr, r"^vedette: 1 step: [^\n]*\nvedette: recorded in [^\n]*\n$")
             info = subprocess.run([sys.executable, "-m", "vedette", "info", recording], capture_output=True, text=True, timeout=patience)
             self.assertEqual(info.returncode, 0, info.stderr)
             self.assertEqual(os.listdir(place), ["run.vedette"])

@@ -12,17 +12,20 @@
 `python -m vedette report run.vedette` makes a page of a recording, `python -m vedette doctor` says what this machine can do.
 """
 
+import os
 import sys
 
 from . import _for_torch
 from ._version import version as __version__
 
-__all__ = ["Counters", "Failure", "Guard", "owns", "resolve_vector_math", "step_in_backward"]
+__all__ = ["Counters", "Failure", "Guard", "current_guard", "owns", "resolve_vector_math", "step_in_backward"]
 
 
 def _is_the_command():
-    """This is `python -m vedette`, which runs the command-line tool and needs no torch."""
-    return sys.argv[:1] == ["-m"] and ("-m", "vedette") in zip(sys.orig_argv, sys.orig_argv[1:])
+    """This is `python -m vedette`, or the script `vedette`: they run the command-line tool, which needs no torch."""
+    if sys.argv[:1] == ["-m"]:
+        return ("-m", "vedette") in zip(sys.orig_argv, sys.orig_argv[1:])
+    return bool(sys.argv) and os.path.basename(sys.argv[0]) == "vedette"
 
 
 if not _is_the_command():
@@ -30,9 +33,9 @@ if not _is_the_command():
     if _refusal:
         raise ImportError(_refusal)
     _for_torch.load(__name__)
-    from . import _compiled, _exports, _files, _launches, _workers
-    from ._core import Counters, owns, resolve_vector_math
-    from ._guard import Failure, Guard
+    from . import _compiled, _docs, _exports, _files, _launches, _workers
+    from ._core import Counters
+    from ._guard import Failure, Guard, current_guard, owns, resolve_vector_math
     from ._step_in_backward import step_in_backward
 
     _compiled.announce_kernels()
@@ -40,3 +43,4 @@ if not _is_the_command():
     _exports.mark_exports()
     _files.copy_through_ordinary_memory()
     _workers.come_before_workers_handlers()
+    _docs.take_from_stub(globals())

@@ -91,6 +91,10 @@ class Guard:
         recompute: Literal["off", "planned", "always"] = "off",
         fast: str = "dram",
         table_memory: int | str | None = None,
+        enabled: bool = True,
+        verbose: bool = True,
+        on_progress: Callable[[str], object] | None = None,
+        max_writes: str = "",
     ) -> None:
         """Opens the guard; measures the slow tier for about 0.25 s.
 
@@ -102,7 +106,8 @@ class Guard:
         warmup_steps: steps that run on demand before one is profiled; optimizers have their state afterwards.
         profile: ticks of page tracking: none, layers, or operators.
         tracker: "best", "zap", "missing" or "mprotect".
-        on_message: is called with each diagnostic, one sentence; None writes each once to sys.stderr. What it raises is ignored.
+        on_message: is called with each diagnostic, one sentence; None sends each once to the logger "vedette" as a warning where the program
+            has set up logging, and else to sys.stderr. What it raises is ignored.
         ranks: processes of this machine that share the disk; 1 means what LOCAL_WORLD_SIZE says.
         interference_percent: as `vedette doctor` measures it.
         fault_us: what a page fault costs beside its transfer, as `vedette doctor` measures it; None is 100.
@@ -111,6 +116,12 @@ class Guard:
         recompute: whether tensors may be dropped and recomputed, with the same bits.
         fast: "dram", or "gpu:N" or "cuda:N" (see docs/gpu-tier.md).
         table_memory: with "gpu:N", how much of the budget is for hot rows of embedding tables; None: there are no tables.
+        enabled: False makes a guard that does nothing, so that the program runs as without vedette; so does the environment variable
+            VEDETTE_OFF=1.
+        verbose: whether there are signs of life, one line each: when the first plan is there, and at the end what ran.
+        on_progress: is called with these lines, on rank 0 alone; None sends them where diagnostics go by default, as information, and
+            nowhere beside an on_message.
+        max_writes: the most that is written to the disk of `slow`, "500GB/day" or "2TB/day"; plans know that writing is so slow.
 
         Raises Failure: "unsupported" for an option's value, "unavailable" where a guard is open already or the machine lacks something,
         "system" where the slow tier cannot be opened. Raises TypeError or ValueError, with the option's name, for a value that is of no such
@@ -152,7 +163,13 @@ class Guard:
     def counters(self) -> Counters:
         """Of a closed guard those of its end."""
     @property
-    def phase(self) -> Literal["warm-up", "profiling", "planned", "foreseen"]: ...
+    def phase(self) -> Literal["warm-up", "profiling", "planned", "foreseen", "off"]:
+        """Of the latest step; "foreseen" means predicted, "off" a guard that is not enabled."""
+    @property
+    def progress(self) -> dict[str, float | str]:
+        """A few figures for a progress bar or a log, `bar.set_postfix(guard.progress)`: "stall_ms" and "moved_mib" of a step, the mean of
+        those since the last call, and "phase".
+        """
     @property
     def mechanism(self) -> str:
         """The way in which chunks move on this machine, in words."""
@@ -162,6 +179,9 @@ class Guard:
     @property
     def smallest_budget(self) -> int:
         """Bytes: the operands of the largest operator seen, plus what stays."""
+
+def current_guard() -> Guard | None:
+    """The guard that is open in this process; None where there is none, or where it is not enabled."""
 
 def step_in_backward(optimizer: _Optimizer, backward: Callable[[], object], *, per_parameter: bool = False) -> None:
     """Replaces `backward(); optimizer.step(); optimizer.zero_grad()`, with the same bits: each parameter is updated as soon as its

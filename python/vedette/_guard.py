@@ -2,6 +2,9 @@
 become lists of tensors, and words become sizes."""
 
 import atexit
+import builtins
+import logging
+import os
 import sys
 import weakref
 
@@ -33,15 +36,26 @@ Failure.__module__ = "vedette"
 _core.raise_failures(Failure)
 
 
-def _to_stderr():
-    said = set()
+def _to_log(level):
+    """To the logger "vedette" where the program has set up logging, and else to standard error; each sentence once."""
+    said, logger = set(), logging.getLogger("vedette")
 
     def say(sentence):
-        if sentence not in said:
-            said.add(sentence)
+        if sentence in said:
+            return
+        said.add(sentence)
+        if logger.hasHandlers():
+            logger.log(level, sentence)
+        else:
             print("vedette:", sentence, file=sys.stderr, flush=True)
 
     return say
+
+
+def _callable(option, function):
+    if not callable(function):
+        raise TypeError(f"{option}: {function!r} cannot be called; give a function that takes a sentence, or None.")
+    return function
 
 
 def _nanoseconds(option, microseconds):
@@ -99,6 +113,27 @@ def tell_guards_of_gpus(sentence):
             guard._say(sentence)
 
 
+def current_guard():
+    return next((guard for guard in list(_open_guards) if not guard.is_closed and not guard._core.is_off), None)
+
+
+def _end_a_notebooks_own():
+    """A cell that opens a guard and is run again would be refused by its own first run. Where nothing but one name of an interactive
+    program holds the guard before, it is closed first."""
+    if not hasattr(sys, "ps1") and not hasattr(builtins, "__IPYTHON__"):
+        return
+    guard = current_guard()
+    if guard is None or guard._core.in_step:
+        return
+    names = [name for name, value in vars(sys.modules["__main__"]).items() if value is guard]
+    if len(names) == 1 and sys.getrefcount(guard) == 3:  # that name, `guard`, and the function's argument
+        guard._say(f"another guard is opened, so the one that {names[0]} names is closed")
+        guard.close()
+
+
+os.register_at_fork(after_in_child=_open_guards.clear)  # they are the parent's
+
+
 @atexit.register
 def _close_what_is_open():
     """A recording is whole and the slow tier's file is gone before the interpreter ends."""
@@ -109,16 +144,19 @@ def _close_what_is_open():
 class Guard:
     """A budget of fast memory around a training loop. See vedette/__init__.pyi and docs/python.md."""
 
-    __slots__ = ("_core", "_last_counters", "_last_step", "_left_out", "_modules", "_names_change", "_optimizers", "_say", "_told",
-                 "__weakref__")
+    __slots__ = ("_core", "_last_counters", "_last_progress", "_last_step", "_left_out", "_modules", "_names_change", "_optimizers",
+                 "_say", "_told", "__weakref__")
 
     def __init__(self, fast_memory=None, *, slow="nvme:.", policy="vedette", chunk="2MiB", warmup_steps=1, profile="layers",
                  tracker="best", on_message=None, seed=1, ranks=1, interference_percent=None, fault_us=None, checksums=False,
-                 record="", recompute="off", fast="dram", table_memory=None):
+                 record="", recompute="off", fast="dram", table_memory=None, enabled=True, verbose=True, on_progress=None,
+                 max_writes=""):
         size, share = budget_of(fast_memory)
-        self._say = on_message or _to_stderr()
-        if not callable(self._say):
-            raise TypeError(f"on_message: {on_message!r} cannot be called; give a function that takes a sentence, or None.")
+        self._say = _to_log(logging.WARNING) if on_message is None else _callable("on_message", on_message)
+        if on_progress is not None:
+            progress = _callable("on_progress", on_progress)
+        else:
+            progress = _to_log(logging.INFO) if on_message is None else lambda line: None
         words = dict(slow=slow_of(slow), policy=word_of("policy", policy, "'vedette'"), chunk=bytes_of("chunk", chunk),
                      warmup_steps=count_of("warmup_steps", warmup_steps), profile=word_of("profile", profile, "'layers'"),
                      tracker=word_of("tracker", tracker, "'best'"), on_message=self._say, seed=count_of("seed", seed, 1 << 63),
@@ -127,22 +165,27 @@ class Guard:
                      fault_ns=_nanoseconds("fault_us", fault_us), checksums=bool(checksums),
                      record=path_of("record", record), recompute=word_of("recompute", recompute, "'off', 'planned' or 'always'"),
                      fast=word_of("fast", fast, "'dram' or 'gpu:0'"),
-                     table_memory=0 if table_memory is None else bytes_of("table_memory", table_memory))
+                     table_memory=0 if table_memory is None else bytes_of("table_memory", table_memory),
+                     enabled=bool(enabled), verbose=bool(verbose), on_progress=progress, max_writes=word_of("max_writes", max_writes, "'500GB/day'"))
         self._modules = []     # (weak reference, name)
         self._optimizers = []  # weak references
         self._names_change = False
         self._left_out = _core.LeftOut()
         self._last_counters = self._last_step = None
+        self._last_progress = (0, 0, 0)  # stalls, bytes and steps when progress was asked last
         self._told = None  # sentences of a guard of GPU memory
-        if fast.startswith(("gpu", "cuda")):
+        if fast.startswith(("gpu", "cuda")) and enabled and not _core.guards_are_switched_off():
             self._told = set()
             from . import _custom_operators, _storages  # they need what stands here
             _storages.serve()
             _custom_operators.hear_of_them()
+        _end_a_notebooks_own()
         self._core = _core.Guard(size, share, words)
         _open_guards.add(self)
 
     def _watch(self, tensors):
+        if self._core.is_off:
+            return
         tensors, moving = list(tensors), []
         strangers = [(tensor, kind) for tensor, _, kind in tensors if not _core.owns(tensor)]
         held = set() if looks_free(strangers) else held_elsewhere({_core.storage_of(tensor) for tensor, _ in strangers} - {0})
@@ -229,7 +272,20 @@ class Guard:
         self.close()
 
     def __repr__(self):
-        return "<vedette.Guard, closed>" if self.is_closed else f"<vedette.Guard of {self.budget} bytes, {self.phase}>"
+        if self.is_closed:
+            return "<vedette.Guard, closed>"
+        return "<vedette.Guard, switched off>" if self._core.is_off else f"<vedette.Guard of {self.budget} bytes, {self.phase}>"
+
+    @property
+    def progress(self):
+        now = self.counters
+        moved = now.bytes_in + now.bytes_out
+        stalls, bytes_before, steps = self._last_progress
+        self._last_progress = now.stall_ns, moved, now.steps
+        many = max(now.steps - steps, 1)
+        return {"stall_ms": round((now.stall_ns - stalls) / 1e6 / many, 3),
+                "moved_mib": round((moved - bytes_before) / (1 << 20) / many, 3),
+                "phase": "closed" if self.is_closed else self.phase}
 
     is_closed = property(lambda self: self._core.is_closed)
     counters = property(lambda self: self._last_counters if self.is_closed else self._core.counters)
@@ -240,3 +296,11 @@ class Guard:
 
 
 Guard.__module__ = "vedette"
+
+
+def owns(tensor):
+    return _core.owns(tensor)
+
+
+def resolve_vector_math():
+    _core.resolve_vector_math()

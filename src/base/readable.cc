@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <system_error>
+#include <utility>
 
 namespace vedette {
 
@@ -44,16 +45,15 @@ std::optional<Bytes> read_size(std::string_view text) {
   return Bytes{number << shift};
 }
 
-std::optional<std::uint64_t> read_speed(std::string_view text) {
-  constexpr std::uint64_t mega = 1'000'000, giga = 1'000'000'000;
-  constexpr std::size_t unit_length = 4, most_digits = 9;
-  if (text.size() <= unit_length) return std::nullopt;
-  const std::string_view unit = text.substr(text.size() - unit_length);
-  if (unit != "MB/s" && unit != "GB/s") return std::nullopt;
-  std::uint64_t number = 0, scale = unit == "MB/s" ? mega : giga;
+namespace {
+
+// "0.5" of a unit of `scale`, exactly; nullopt: no number, more than nine digits, or below a million.
+std::optional<std::uint64_t> decimal(std::string_view text, std::uint64_t scale) {
+  constexpr std::uint64_t least = 1'000'000;
+  constexpr std::size_t most_digits = 9;
+  std::uint64_t number = 0;
   bool fraction = false;
-  text.remove_suffix(unit_length);
-  if (text.size() > most_digits || text.front() == '.' || text.back() == '.') return std::nullopt;
+  if (text.empty() || text.size() > most_digits || text.front() == '.' || text.back() == '.') return std::nullopt;
   for (const char c : text) {
     if (c == '.' && !fraction) {
       fraction = true;
@@ -64,7 +64,24 @@ std::optional<std::uint64_t> read_speed(std::string_view text) {
       return std::nullopt;
     }
   }
-  return number * scale < mega ? std::nullopt : std::optional(number * scale);
+  return number * scale < least ? std::nullopt : std::optional(number * scale);
+}
+
+constexpr std::uint64_t mega = 1'000'000, giga = 1'000'000'000, tera = 1'000'000'000'000;
+
+}  // namespace
+
+std::optional<std::uint64_t> read_speed(std::string_view text) {
+  if (text.ends_with("MB/s")) return decimal(text.substr(0, text.size() - 4), mega);
+  if (text.ends_with("GB/s")) return decimal(text.substr(0, text.size() - 4), giga);
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> read_daily(std::string_view text) {
+  for (const auto& [unit, scale] :
+       {std::pair<std::string_view, std::uint64_t>{"MB/day", mega}, {"GB/day", giga}, {"TB/day", tera}})
+    if (text.ends_with(unit)) return decimal(text.substr(0, text.size() - unit.size()), scale);
+  return std::nullopt;
 }
 
 }  // namespace vedette

@@ -24,4 +24,7 @@ std::optional<Bytes> read_size(std::string_view text);
 // "500MB/s", "0.5GB/s", in bytes a second: a decimal number and MB/s or GB/s, at least 1 MB/s. nullopt: something else.
 std::optional<std::uint64_t> read_speed(std::string_view text);
 
+// "500GB/day", in bytes a day: a decimal number and MB, GB or TB, at least 1 MB. nullopt: something else.
+std::optional<std::uint64_t> read_daily(std::string_view text);
+
 }  // namespace vedette

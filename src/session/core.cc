@@ -18,7 +18,7 @@ namespace vedette::detail {
 
 SessionCore::SessionCore(SessionOptions options, Mapping arena)
     : options_(std::move(options)),
-      messages_(options_.on_message),
+      messages_(options_.on_message, options_.on_progress),
       arena_(std::move(arena), options_.chunk,
              options_.fast == "dram" ? Heap::Chunks::shared : Heap::Chunks::of_one_tensor) {}
 
@@ -54,6 +54,9 @@ void SessionCore::close() noexcept {
     finish_profiling();
     buckets_.leave();
   }
+  if (const auto line = once_.signs.ended(counters(), machine_, executor_->program().now()))
+    messages_.post_progress(*line);
+  if (const auto sentence = once_.signs.forgotten(counters())) messages_.post(*sentence);
   messages_.deliver();
   if (recomputer_ != nullptr) recomputer_->stop();
   executor_->forget_plan();

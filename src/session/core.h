@@ -30,6 +30,7 @@
 #include "session/rest.h"
 #include "session/row_log.h"
 #include "session/running_op.h"
+#include "session/signs_of_life.h"
 #include "session/step_logger.h"
 #include "vedette/session.h"
 
@@ -145,6 +146,7 @@ class SessionCore {
   std::span<const OpMoves::Departure> departures() const;
   void report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes);
   void report_step_end(Nanoseconds now);
+  void op_without_a_step();
   bool follows_plan() const noexcept;
   bool runs_whole() const noexcept;
   bool is_settled() const noexcept;
@@ -222,6 +224,7 @@ class SessionCore {
   std::unique_ptr<Recomputer> recomputer_;             // nullptr: nothing is dropped
   struct Once {
     bool profiled = false, said_nothing_moves = false, advised_on_rows = false;
+    SignsOfLife signs = {};
   };
   Once once_;
 };

@@ -275,6 +275,10 @@ void SessionCore::tell_why_no_plan(Bucket& bucket) {
 
 void SessionCore::tell_plan(Bucket& bucket) {
   bucket.planned(logger_.step());
+  if (options_.on_progress && !bucket.plan.has_failed())
+    if (const auto line =
+            once_.signs.planned(logger_.step(), bucket.plan.planned_trace(), machine_, bucket.plan.plan()))
+      messages_.post_progress(*line);
   report_places(bucket);
   if (options_.observer == nullptr) return;
   const std::span<const std::uint32_t> first = bucket.plan.first_parts();

@@ -35,6 +35,7 @@ void SessionCore::begin_step() {
   making_.erase(made, making_.end());
   Counters before = executor_->counters();
   count_recomputed(before);
+  once_.signs.step_begins(executor_->program().now());
   if (rest_.rests() && rest_.goes_on(before)) return pass_step();
   // Profiling slows ops down, and plans want their usual times: the step before has most of them.
   if (once_.profiled || options_.profile == ProfileTicks::operands) {
@@ -64,6 +65,7 @@ void SessionCore::pass_step() {
   if (buckets_.current() != nullptr) executor_->forget_plan();
   buckets_.leave();
   logger_.pass_step();
+  once_.signs.step_ended("planned");
   executor_->begin_step(logger_.step());
 }
 
@@ -212,7 +214,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   executor_->begin_op({index}, name, part);
   if (in_step && pages_ != nullptr) pages_->op_is_ready();
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
-  if (!in_step) return;
+  if (!in_step) return op_without_a_step();
   // Where the op waited for nothing, all since the last op's end is its own: the clock need not be asked.
   const Bucket* const bucket = buckets_.current();
   const bool asks = stalled.value != 0 || options_.observer != nullptr || pages_ != nullptr || recomputer_ != nullptr ||
@@ -223,8 +225,12 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   if (op_.observed()) begin_observing(0, 0);
 }
 
-// --- sections of the running op
-// ----------------------------------------------------------------------------------------
+void SessionCore::op_without_a_step() {
+  const std::lock_guard lock(mutex_);
+  if (const auto sentence = once_.signs.op_without_a_step()) messages_.post(*sentence);
+}
+
+// --- sections of the running op --------------------------------------------------------------------------------------
 
 void SessionCore::begin_observing(std::uint32_t birth, std::uint64_t bytes) {
   const std::uint32_t after_event = birth == 0 ? logger_.log().ops.back().events.begin : logger_.events();
@@ -379,6 +385,7 @@ void SessionCore::end_step() noexcept {
     return Nanoseconds{static_cast<std::int64_t>(then.*counter - begin_.counters.*counter)};
   };
   report_step_end(now);
+  once_.signs.step_ended(phase_now());
   finish_profiling();
   rest_.step_ended(then, logger_.step() > options_.warmup_steps && is_settled());
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();

@@ -172,6 +172,8 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
     if (o.ranks > 1 && !stack.disk.empty()) turn.emplace(stack.disk);
     habits = engine->start(std::move(*memory), !frames_change);
     if (turn) habits.back().speed = habits.back().speed.part(o.ranks);
+    if (stack.writes_bytes_per_s > 0)
+      habits.back().speed = habits.back().speed.with_writes_at_most(stack.writes_bytes_per_s);
   }
   opened.executor = std::move(engine);
   opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, habits);
@@ -211,6 +213,9 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
     return unsupported(
         "a second session while one lives: end the first one (leave its guard's scope) before opening another");
   if (auto known = known_policy(options); !known) return known.error();
+  if (!options.enabled)
+    return unsupported(
+        "a session that is not enabled has no memory to give; make a vedette::Guard with enabled = false");
   if (!options.record.empty())
     return unsupported("a session does not record by itself; open a vedette::Recorder and make it the observer");
   if (auto watched = detail::watch_forks(); !watched) return watched.error();

@@ -16,6 +16,12 @@ Error inherited_by_a_child() {
           .errno_value = 0};
 }
 
+Error switched_off_error() {
+  return {.cause = Cause::unavailable,
+          .message = "a session that is switched off has no memory; allocate it as the program does without vedette",
+          .errno_value = 0};
+}
+
 // A message's reader may throw: what has begun for the caller ends then.
 template <class Undo>
 void deliver_or(detail::SessionCore& core, Undo undo) {
@@ -33,21 +39,21 @@ void deliver_or(detail::SessionCore& core, Undo undo) {
 
 StepScope::~StepScope() {
   const Uncancelled in_here;
-  if (session_.in_child()) return;
+  if (session_.is_off()) return;
   session_.core_->end_step();
   session_.core_->deliver_messages();
 }
 
 OpScope::~OpScope() {
   const Uncancelled in_here;
-  if (session_.in_child()) return;
+  if (session_.is_off()) return;
   session_.core_->end_op();
   session_.core_->deliver_messages();
 }
 
 LayerScope::~LayerScope() {
   const Uncancelled in_here;
-  if (!session_.in_child()) session_.core_->pop_layer();
+  if (!session_.is_off()) session_.core_->pop_layer();
 }
 
 ResidentScope::~ResidentScope() {
@@ -59,14 +65,19 @@ ResidentScope::~ResidentScope() {
 
 Session::~Session() {
   const Uncancelled in_here;
-  detail::close_session(core_);
+  if (core_ != nullptr) detail::close_session(core_);
 }
 
-bool Session::in_child() const noexcept { return core_->inherited(); }
+bool Session::in_child() const noexcept { return core_ != nullptr && core_->inherited(); }
+
+bool Session::is_off() const noexcept { return core_ == nullptr || core_->inherited(); }
+
+std::unique_ptr<Session> Session::switched_off() { return std::unique_ptr<Session>(new Session(nullptr)); }
 
 Result<std::byte*> Session::allocate(const AllocateOptions& options) {
   const Uncancelled in_here;
   if (in_child()) return inherited_by_a_child();
+  if (is_off()) return switched_off_error();
   auto memory = core_->allocate(options);
   deliver_or(*core_, [&] {
     if (memory) core_->release(*memory);
@@ -86,26 +97,26 @@ bool Session::owns(const void* memory) noexcept { return detail::owner_of(memory
 
 void Session::label(const void* memory, std::string_view name, TensorKind kind) {
   const Uncancelled in_here;
-  if (!in_child()) core_->label(memory, name, kind);
+  if (!is_off()) core_->label(memory, name, kind);
 }
 
-bool Session::wants_shapes() const noexcept { return !in_child() && core_->wants_shapes(); }
+bool Session::wants_shapes() const noexcept { return !is_off() && core_->wants_shapes(); }
 
 void Session::shape(const void* memory, std::span<const std::int64_t> sizes) {
   const Uncancelled in_here;
-  if (!in_child()) core_->shape(memory, sizes);
+  if (!is_off()) core_->shape(memory, sizes);
 }
 
-bool Session::wants_uses_beside() const noexcept { return !in_child() && core_->wants_uses_beside(); }
+bool Session::wants_uses_beside() const noexcept { return !is_off() && core_->wants_uses_beside(); }
 
 void Session::uses_beside(const UseBeside& use) {
   const Uncancelled in_here;
-  if (!in_child()) core_->uses_beside(use);
+  if (!is_off()) core_->uses_beside(use);
 }
 
 StepScope Session::step() {
   const Uncancelled in_here;
-  if (in_child()) return StepScope(*this);
+  if (is_off()) return StepScope(*this);
   core_->begin_step();
   deliver_or(*core_, [&] { core_->end_step(); });
   return StepScope(*this);
@@ -113,41 +124,41 @@ StepScope Session::step() {
 
 LayerScope Session::layer(std::string_view name, Phase phase) {
   const Uncancelled in_here;
-  if (!in_child()) core_->push_layer(name, phase);
+  if (!is_off()) core_->push_layer(name, phase);
   return LayerScope(*this);
 }
 
 void Session::mark_layer(std::string_view name, Phase phase) {
   const Uncancelled in_here;
-  if (!in_child()) core_->mark_layer(name, phase);
+  if (!is_off()) core_->mark_layer(name, phase);
 }
 
 OpScope Session::op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
                     std::span<const Part> parts, Bytes result) {
   const Uncancelled in_here;
-  if (in_child()) return OpScope(*this);
+  if (is_off()) return OpScope(*this);
   core_->begin_op(name, reads, writes, parts, result);
   deliver_or(*core_, [&] { core_->end_op(); });
   return OpScope(*this);
 }
 
-bool Session::wants_ops() noexcept { return in_child() || core_->wants_ops(); }
+bool Session::wants_ops() noexcept { return in_child() || (!is_off() && core_->wants_ops()); }
 
 void Session::hear_ops() noexcept {
-  if (!in_child()) core_->hear_ops();
+  if (!is_off()) core_->hear_ops();
 }
 
-bool Session::wants_recipe() const noexcept { return !in_child() && core_->wants_recipe(); }
+bool Session::wants_recipe() const noexcept { return !is_off() && core_->wants_recipe(); }
 
 void Session::keep_recipe(std::unique_ptr<Recipe> recipe) {
-  if (!in_child()) core_->keep_recipe(std::move(recipe));
+  if (!is_off()) core_->keep_recipe(std::move(recipe));
 }
 
-bool Session::may_be_dropped(const void* memory) const noexcept { return !in_child() && core_->may_be_dropped(memory); }
+bool Session::may_be_dropped(const void* memory) const noexcept { return !is_off() && core_->may_be_dropped(memory); }
 
 ResidentScope Session::resident(const void* memory, std::chrono::milliseconds patience, NoRoom no_room) {
   const Uncancelled in_here;
-  if (in_child()) return ResidentScope(nullptr, 0, 0);
+  if (is_off()) return ResidentScope(nullptr, 0, 0);
   const auto held = core_->hold(memory, patience);
   if (!held && no_room == NoRoom::is_thrown) throw Failure(held.error());
   if (!held) core_->post(held.error().message);
@@ -158,26 +169,32 @@ ResidentScope Session::resident(const void* memory, std::chrono::milliseconds pa
   return chunks ? ResidentScope(core_, chunks->first().value, chunks->size()) : ResidentScope(nullptr, 0, 0);
 }
 
-GpuMemory* Session::gpu() const noexcept { return in_child() ? nullptr : core_->gpu(); }
+GpuMemory* Session::gpu() const noexcept { return is_off() ? nullptr : core_->gpu(); }
 
-Counters Session::counters() const noexcept { return in_child() ? Counters{} : core_->counters(); }
+Counters Session::counters() const noexcept { return is_off() ? Counters{} : core_->counters(); }
 
-std::optional<Error> Session::take_error() { return in_child() ? inherited_by_a_child() : core_->take_error(); }
+std::optional<Error> Session::take_error() {
+  if (in_child()) return inherited_by_a_child();
+  return is_off() ? std::nullopt : core_->take_error();
+}
 
-Bytes Session::smallest_budget() const noexcept { return in_child() ? Bytes{} : core_->smallest_budget(); }
+Bytes Session::smallest_budget() const noexcept { return is_off() ? Bytes{} : core_->smallest_budget(); }
 
-Bytes Session::budget() const noexcept { return core_->options().fast_memory; }
+Bytes Session::budget() const noexcept { return core_ == nullptr ? Bytes{} : core_->options().fast_memory; }
 
-std::string_view Session::phase() const noexcept { return in_child() ? std::string_view() : core_->phase(); }
+std::string_view Session::phase() const noexcept {
+  if (core_ == nullptr) return "off";
+  return in_child() ? std::string_view() : core_->phase();
+}
 
-std::string Session::mechanism() const { return core_->mechanism(); }
+std::string Session::mechanism() const { return core_ == nullptr ? "nothing moves" : core_->mechanism(); }
 
-std::string_view Session::tracker() const noexcept { return core_->tracker(); }
+std::string_view Session::tracker() const noexcept { return core_ == nullptr ? std::string_view() : core_->tracker(); }
 
-const Trace* Session::trace() const noexcept { return in_child() ? nullptr : core_->trace(); }
+const Trace* Session::trace() const noexcept { return is_off() ? nullptr : core_->trace(); }
 
 std::vector<PlannedStep> Session::planned_steps() const {
-  return in_child() ? std::vector<PlannedStep>() : core_->planned_steps();
+  return is_off() ? std::vector<PlannedStep>() : core_->planned_steps();
 }
 
 }  // namespace vedette

@@ -61,10 +61,15 @@ std::optional<std::vector<std::string_view>> arguments_of(std::string_view usage
   return arguments;
 }
 
-std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, std::uint64_t bytes_per_s) {
-  if (bytes_per_s == 0) return store;
-  return throttled(std::move(store),
-                   {.read_bytes_per_s = bytes_per_s, .write_bytes_per_s = bytes_per_s, .latency = {}, .one_bus = true});
+std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, const StackArguments& arguments) {
+  if (const std::uint64_t speed = arguments.bytes_per_s; speed > 0)
+    store = throttled(std::move(store),
+                      {.read_bytes_per_s = speed, .write_bytes_per_s = speed, .latency = {}, .one_bus = true});
+  const std::uint64_t writes = arguments.writes_bytes_per_s;
+  if (writes == 0) return store;
+  constexpr std::uint64_t at_once = 24 * requests_in_flight;  // slots: more than Engine::measure() writes
+  const Nanoseconds saved_up = transfer_time({at_once * store->slot_bytes().value}, writes);
+  return throttled(std::move(store), {.write_bytes_per_s = writes, .latency = {}, .saved_up = saved_up});
 }
 
 namespace {
@@ -111,10 +116,24 @@ Result<Stack> open_stack(const SessionOptions& options) {
                             "@0.5GB/s, or make the directory first where the name is meant so",
                  .errno_value = 0};
   }
+  std::uint64_t writes = 0;
+  if (!options.max_writes.empty()) {
+    constexpr std::uint64_t seconds_a_day = 86'400;
+    const auto daily = read_daily(options.max_writes);
+    if (!daily || slow.find("nvme:") == slow.npos)
+      return Error{
+          .cause = Cause::unsupported,
+          .message = "max_writes '" + options.max_writes +
+                     (daily ? "' bounds writes to a disk, and slow tier '" + options.slow + "' has none; leave it out"
+                            : "' is no number of bytes a day; write 500GB/day or 2TB/day"),
+          .errno_value = 0};
+    writes = std::max<std::uint64_t>(1, *daily / seconds_a_day);
+  }
   std::string usages;
   for (const StackKind& kind : stack_kinds()) {
     if (auto arguments = arguments_of(kind.usage, slow))
-      return kind.open(options, {.of_parts = *std::move(arguments), .bytes_per_s = bytes_per_s});
+      return kind.open(options,
+                       {.of_parts = *std::move(arguments), .bytes_per_s = bytes_per_s, .writes_bytes_per_s = writes});
     usages.append(usages.empty() ? "" : " or ").append(kind.usage);
   }
   return Error{.cause = Cause::unsupported,

@@ -20,8 +20,9 @@ namespace vedette::detail {
 
 struct Stack {
   std::unique_ptr<Store> store;
-  std::vector<Tier> slow;  // fastest first; the machine's tiers 1, 2, ..., and the store's
-  std::string disk;        // the folder of the last slow tier, where that is a disk
+  std::vector<Tier> slow;                // fastest first; the machine's tiers 1, 2, ..., and the store's
+  std::string disk;                      // the folder of the last slow tier, where that is a disk
+  std::uint64_t writes_bytes_per_s = 0;  // at most, to that disk; 0: no bound
 };
 constexpr Bytes no_limit{std::uint64_t{1} << 60};  // of a tier's capacity
 
@@ -32,6 +33,7 @@ constexpr std::uint32_t requests_in_flight = 16;  // bandwidth is flat beyond 8 
 struct StackArguments {
   std::vector<std::string_view> of_parts;  // whose usage has one
   std::uint64_t bytes_per_s = 0;           // both directions together; 0: no bound
+  std::uint64_t writes_bytes_per_s = 0;    // as SessionOptions::max_writes; 0: no bound
 };
 struct StackKind {
   std::string_view usage;  // "nvme:DIRECTORY", "host:SIZE+nvme:DIRECTORY"
@@ -42,8 +44,8 @@ std::span<const StackKind> stack_kinds() noexcept;
 // The arguments in `slow` where it is of the kind with this usage.
 std::optional<std::vector<std::string_view>> arguments_of(std::string_view usage, std::string_view slow);
 
-// The store within a bound of both directions together; 0: the store itself.
-std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, std::uint64_t bytes_per_s);
+// The store within its bounds: of both directions together, and of writes over hours.
+std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, const StackArguments& arguments);
 
 // The store of options.slow. Error: the tier is unknown, or cannot be opened.
 Result<Stack> open_stack(const SessionOptions& options);

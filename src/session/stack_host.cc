@@ -7,7 +7,7 @@ Result<Stack> open_host_stack(const SessionOptions& options, const StackArgument
   auto store = open_host_store(options.chunk, requests_in_flight);
   if (!store) return store.error();
   Stack stack;
-  stack.store = bounded(std::move(*store), arguments.bytes_per_s);
+  stack.store = bounded(std::move(*store), arguments);
   stack.slow.push_back({.name = "host", .capacity = no_limit, .addressable = false});
   return stack;
 }

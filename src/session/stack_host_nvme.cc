@@ -27,11 +27,12 @@ Result<Stack> open_host_nvme_stack(const SessionOptions& options, const StackArg
                               .mechanism = IoMechanism::best,
                               .direct = true});
   if (!far) return far.error();
-  auto store = layered(std::move(*near), slots, bounded(std::move(*far), arguments.bytes_per_s));
+  auto store = layered(std::move(*near), slots, bounded(std::move(*far), arguments));
   if (!store) return store.error();
   Stack stack;
   stack.store = std::move(*store);
   stack.disk = arguments.of_parts[1];
+  stack.writes_bytes_per_s = arguments.writes_bytes_per_s;
   stack.slow = {{.name = "host", .capacity = {(slots - spare_near_slots(slots)) * chunk}, .addressable = false},
                 {.name = "nvme", .capacity = no_limit, .addressable = false}};
   return stack;

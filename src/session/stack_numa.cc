@@ -30,7 +30,7 @@ Result<Stack> open_numa_stack(const SessionOptions& options, const StackArgument
   auto store = open_numa_store(options.chunk, requests_in_flight, number, static_cast<std::uint32_t>(slots));
   if (!store) return store.error();
   Stack stack;
-  stack.store = bounded(std::move(*store), arguments.bytes_per_s);
+  stack.store = bounded(std::move(*store), arguments);
   stack.slow.push_back({.name = "numa", .capacity = node->memory, .addressable = false});
   return stack;
 }

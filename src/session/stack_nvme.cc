@@ -11,8 +11,9 @@ Result<Stack> open_nvme_stack(const SessionOptions& options, const StackArgument
                                 .direct = true});
   if (!store) return store.error();
   Stack stack;
-  stack.store = bounded(std::move(*store), directory.bytes_per_s);
+  stack.store = bounded(std::move(*store), directory);
   stack.disk = directory.of_parts.front();
+  stack.writes_bytes_per_s = directory.writes_bytes_per_s;
   stack.slow.push_back({.name = "nvme", .capacity = no_limit, .addressable = false});
   return stack;
 }

@@ -17,6 +17,11 @@ struct LinkSpeed {  // bytes a second
   // faster direction.
   std::uint64_t read_alone() const noexcept { return one_bus() ? std::min(read, mixed) : read; }
   std::uint64_t write_alone() const noexcept { return one_bus() ? std::min(write, mixed) : write; }
+  // Writes go no faster than this, over a time; reads go as fast as they do beside so few.
+  LinkSpeed with_writes_at_most(std::uint64_t bytes_per_s) const noexcept {
+    if (write <= bytes_per_s) return *this;
+    return {.read = read, .write = bytes_per_s, .mixed = read + bytes_per_s};
+  }
   // The share of each of `users` that use it at the same time.
   LinkSpeed part(std::uint32_t users) const noexcept {
     return {.read = read / users, .write = write / users, .mixed = mixed / users};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -21,8 +22,15 @@
 namespace vedette {
 namespace {
 
-constexpr Bytes growth_step = 256_MiB;  // fewer, longer extents than growing slot by slot
-constexpr Bytes largest_slot = 1_GiB;   // one registered buffer, one system call
+constexpr Bytes largest_slot = 1_GiB;  // one registered buffer, one system call
+
+// The file's size for `wanted` bytes: at most a quarter more, 16 MiB at least, in fewer and longer extents than growing
+// slot by slot.
+std::uint64_t size_for(std::uint64_t wanted) noexcept {
+  constexpr std::uint64_t least_step = (16_MiB).value, most_step = (256_MiB).value;
+  const std::uint64_t step = std::clamp(std::bit_floor(wanted / 4), least_step, most_step);
+  return (wanted + step - 1) / step * step;
+}
 
 struct StoreFile {
   Fd fd;
@@ -166,7 +174,7 @@ Result<void> NvmeStore::reserve(std::uint32_t slots) {
   const std::lock_guard lock(growing_);
   const std::uint64_t wanted = slots * options_.slot_bytes.value;
   if (wanted <= reserved_) return {};
-  const std::uint64_t stepped = (wanted + growth_step.value - 1) / growth_step.value * growth_step.value;
+  const std::uint64_t stepped = size_for(wanted);
   int code = grow(stepped);
   if (code != 0) code = grow(wanted);
   if (code == 0) return {};
@@ -185,7 +193,7 @@ Result<void> NvmeStore::reserve(std::uint32_t slots) {
 void NvmeStore::shrink(std::uint32_t slots) noexcept {
   const std::lock_guard lock(growing_);
   const std::uint64_t wanted = slots * options_.slot_bytes.value;
-  const std::uint64_t stepped = (wanted + growth_step.value - 1) / growth_step.value * growth_step.value;
+  const std::uint64_t stepped = size_for(wanted);
   if (stepped >= reserved_) return;
   reserved_ = stepped;  // before the file is cut, which notice_cut() would else take for another program's doing
   [[maybe_unused]] const int cut = ::ftruncate(file_.fd.get(), static_cast<off_t>(stepped));

@@ -149,7 +149,8 @@ constexpr std::uint32_t spare_near_slots(std::uint32_t near_slots) noexcept {
 struct Throttle {
   std::uint64_t read_bytes_per_s = 0, write_bytes_per_s = 0;  // 0: no limit
   Nanoseconds latency;
-  bool one_bus = false;  // reads and writes follow each other on one link, each at its bandwidth
+  bool one_bus = false;       // reads and writes follow each other on one link, each at its bandwidth
+  Nanoseconds saved_up = {};  // so much of its bandwidth an idle link saves, and has when it is made
 };
 std::unique_ptr<Store> throttled(std::unique_ptr<Store>, Throttle);
 

@@ -1,7 +1,7 @@
 // Any store made slower: a token bucket for each direction, or one for both, and a latency, on the real clock, so that
-// a fast disk can play a slow one. The bucket holds a single slot: an idle link saves nothing up, and requests of one
-// direction follow each other at its bandwidth. The inner store works at once; its completions are held until the link
-// would have delivered them.
+// a fast disk can play a slow one. The bucket holds a single slot, unless Throttle::saved_up says more: an idle link
+// saves nothing up, and requests of one direction follow each other at its bandwidth. The inner store works at once;
+// its completions are held until the link would have delivered them.
 //
 //   due = max(now, when the link is free) + slot / bandwidth + latency
 #include <algorithm>
@@ -78,9 +78,11 @@ void ThrottledStore::submit(std::span<const StoreRequest> requests) noexcept {
     const bool read = request.direction == StoreRequest::Direction::read;
     Clock::time_point& link_free = read || throttle_.one_bus ? read_free_ : write_free_;
     const std::uint64_t bandwidth = read ? throttle_.read_bytes_per_s : throttle_.write_bytes_per_s;
-    link_free = std::max(link_free, now) + std::chrono::nanoseconds(transfer_time(slot_bytes(), bandwidth).value);
-    held_[place] = {
-        .token = request.token, .due = link_free + std::chrono::nanoseconds(throttle_.latency.value), .busy = true};
+    link_free = std::max(link_free, now - std::chrono::nanoseconds(throttle_.saved_up.value)) +
+                std::chrono::nanoseconds(transfer_time(slot_bytes(), bandwidth).value);
+    held_[place] = {.token = request.token,
+                    .due = std::max(link_free, now) + std::chrono::nanoseconds(throttle_.latency.value),
+                    .busy = true};
     StoreRequest inner = request;
     inner.token = place;
     inner_->submit({&inner, 1});

@@ -13,12 +13,15 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "adapter/training.h"
 #include "support/store_file.h"
@@ -66,6 +69,49 @@ TEST(Guard, RefusesASecondGuardWhileOneLivesWithASentence) {
     EXPECT_TRUE(Session::owns(still_served.const_data_ptr()));
   }
   Guard third(tight(4 << 20));  // after the first one's end there is room for another
+}
+
+std::set<std::string> open_files_and_threads() {
+  std::set<std::string> all;
+  for (const char* const folder : {"/proc/self/fd", "/proc/self/task"})
+    for (const auto& each : std::filesystem::directory_iterator(folder)) {
+      std::error_code gone;  // the iterator's own
+      const auto target = std::filesystem::read_symlink(each.path(), gone);
+      if (std::string(folder).ends_with("task") || !gone) all.insert(each.path().filename().string() + target.string());
+    }
+  return all;
+}
+
+// As a program has it that sets VEDETTE_OFF=1: no thread, no file, the losses of a plain run; two at a time are none.
+TEST(Guard, ThatIsSwitchedOffDoesNothing) {
+  const Plain plain = train_plain("mlp", 3);
+  const auto before = open_files_and_threads();
+  const auto runs_plain = [&](GuardOptions options) {
+    Guard guard(std::move(options));
+    Guard other({.slow = "nvme:/nowhere/at/all", .enabled = false});
+    const auto model = small("mlp");
+    guard.watch(model->module());
+    guard.watch(model->optimizer());
+    Outcome outcome;
+    train(*model, 0, 3, outcome, &guard);
+    keep_tensors(*model, outcome);
+    EXPECT_EQ(outcome, plain.outcome);
+    EXPECT_TRUE(all_in_arena(*model, false));
+    EXPECT_EQ(open_files_and_threads(), before);
+    EXPECT_EQ(guard.session().phase(), "off");
+    EXPECT_EQ(guard.counters(), Counters{});
+    const auto held = guard.resident(model->module().parameters().front());
+    guard.bring_home();
+  };
+  runs_plain({.fast_memory = 4_MiB, .slow = "host", .enabled = false});
+  ::setenv("VEDETTE_OFF", "1", 1);
+  std::vector<std::string> said;
+  runs_plain(
+      {.fast_memory = 4_MiB, .slow = "host", .on_progress = [&](std::string_view line) { said.emplace_back(line); }});
+  EXPECT_THAT(said, ::testing::ElementsAre("VEDETTE_OFF is set: this guard does nothing"));
+  ::setenv("VEDETTE_OFF", "0", 1);
+  EXPECT_NE(Guard(tight(4 << 20)).session().phase(), "off");
+  ::unsetenv("VEDETTE_OFF");
 }
 
 TEST(Guard, RefusesAStepWhileOneRunsAndGoesOn) {

@@ -133,6 +133,15 @@ TEST(Readable, ReadsSpeeds) {
     EXPECT_EQ(read_speed(other), std::nullopt) << other;
 }
 
+TEST(Readable, ReadsBytesADay) {
+  EXPECT_EQ(read_daily("500GB/day"), 500'000'000'000u);
+  EXPECT_EQ(read_daily("1.5TB/day"), 1'500'000'000'000u);
+  EXPECT_EQ(read_daily("20MB/day"), 20'000'000u);
+  for (const char* const other :
+       {"", "GB/day", "0GB/day", "500", "500GB", "500 GB/day", "500GB/s", "-1GB/day", "5KB/day"})
+    EXPECT_EQ(read_daily(other), std::nullopt) << other;
+}
+
 TEST(Readable, TellsASizeInTheLargestUnitThatLeavesOne) {
   EXPECT_EQ(readable({0}), "0 B");
   EXPECT_EQ(readable({1023}), "1023 B");

@@ -1,10 +1,13 @@
 // Messages reach the program where no lock is held: a callback may ask the session whatever it likes.
 #include "session/messages.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -19,6 +22,10 @@ namespace {
 
 using detail::Messages;
 using testing::Block;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 TEST(Messages, ArriveInOrderWhenTheyAreDelivered) {
   std::vector<std::string> heard;
@@ -151,6 +158,93 @@ TEST(Messages, SayWhereNothingMoves) {
     }
     EXPECT_EQ(said, expected) << policy << " in " << budget.value;
   }
+}
+
+struct Said {
+  std::vector<std::string> messages, progress;
+};
+
+// Five blocks of 1 MiB, read one after the other.
+Said run_steps(Bytes budget, int steps, int ops_outside, bool any_block) {
+  Said said;
+  auto session = Session::open({.fast_memory = budget,
+                                .slow = "host",
+                                .chunk = 64_KiB,
+                                .on_message = [&](std::string_view sentence) { said.messages.emplace_back(sentence); },
+                                .on_progress = [&](std::string_view line) { said.progress.emplace_back(line); }})
+                     .value();
+  std::vector<Block> blocks;
+  for (int b = 0; any_block && b < 5; ++b) blocks.emplace_back(*session, 1 << 20, true);
+  const auto read_all = [&] {
+    for (const Block& block : blocks) {
+      const void* const reads[] = {block.address()};
+      const auto op = session->op("read", reads, {});
+    }
+  };
+  for (int o = 0; o < ops_outside; ++o) const auto op = session->op("outside", {}, {});
+  for (int s = 0; s < steps; ++s) {
+    const auto step = session->step();
+    read_all();
+  }
+  blocks.clear();
+  said.progress.emplace_back("end");
+  session.reset();
+  return said;
+}
+
+// Five blocks, of which three fit: at least two come in each step.
+TEST(Messages, SayWhatTheFirstPlanMovesAndAtTheEndWhatRan) {
+  const Said said = run_steps(3_MiB, 6, 0, true);
+  ASSERT_EQ(said.progress.size(), 3u);
+  EXPECT_THAT(said.progress[0],
+              MatchesRegex("planned at step [23]: a step needs 5.0 MiB at most, fast memory has [0-9.]+ MiB; "
+                           "[2-5].[0-9] MiB are fetched and [2-5].[0-9] MiB evicted each step, 0 B of them written; "
+                           "(no stall|stalls of [0-9.]+ %) expected"));
+  EXPECT_THAT(said.progress[2], MatchesRegex("6 steps: [345] planned, [0-9] predicted, [123] on demand; "
+                                             "[0-9.]+ MiB fetched, [0-9.]+ [KM]?i?B written, "
+                                             "stalls [0-9.]+ % of the time, [0-9]+ faults"));
+}
+
+// Each step writes five blocks of 1 MiB, of which two fit: without a bound three or more are written a step.
+TEST(Session, WritesNoMoreToTheDiskThanItMay) {
+  constexpr std::uint64_t bytes_per_s = 20'000'000, at_once = 384 * (64_KiB).value;
+  for (const bool bounded : {false, true}) {
+    const auto session = Session::open({.fast_memory = 3_MiB,
+                                        .slow = "nvme:" + ::testing::TempDir(),
+                                        .max_writes = bounded ? "1728GB/day" : "",
+                                        .chunk = 64_KiB})
+                             .value();
+    std::vector<Block> blocks;
+    for (int b = 0; b < 5; ++b) blocks.emplace_back(*session, 1 << 20, true);
+    const auto began = std::chrono::steady_clock::now();
+    for (int s = 0; s < 24; ++s) {
+      const auto step = session->step();
+      for (std::size_t b = 0; b < blocks.size(); ++b) {
+        const void* const block[] = {blocks[b].address()};
+        const auto op = session->op("write", block, block);
+        std::memset(const_cast<void*>(block[0]), s + static_cast<int>(b), 1 << 20);
+      }
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    const auto most = static_cast<double>(at_once) + static_cast<double>(bytes_per_s) * seconds;
+    const auto written = static_cast<double>(session->counters().bytes_out);
+    EXPECT_GT(written, 24.0 * (3 << 20) / 2) << "there is something to bound";
+    if (bounded) {
+      EXPECT_LE(written, most + 16 * 65'536) << seconds << " s";
+    }
+    for (std::size_t b = 0; b < blocks.size(); ++b)
+      EXPECT_EQ(*static_cast<const unsigned char*>(blocks[b].address()), 23 + b);
+  }
+}
+
+TEST(Messages, SayThatNoStepBeganAndThatNoTensorWasBorn) {
+  EXPECT_THAT(run_steps(16_MiB, 0, 99, true).messages, IsEmpty());
+  EXPECT_THAT(run_steps(16_MiB, 0, 100, true).messages, ElementsAre(StartsWith("no step began: nothing was planned")));
+  EXPECT_THAT(run_steps(16_MiB, 0, 2000, true).messages,
+              ElementsAre(StartsWith("no step has begun, and 2000 operators ran"), StartsWith("no step began")));
+  EXPECT_THAT(run_steps(16_MiB, 1, 2000, true).messages, ElementsAre(StartsWith("no step has begun")));
+  EXPECT_THAT(run_steps(16_MiB, 2, 0, false).messages, ElementsAre(StartsWith("no tensor was made or watched")));
+  EXPECT_THAT(run_steps(16_MiB, 0, 0, false).progress, ElementsAre("end"));
 }
 
 }  // namespace

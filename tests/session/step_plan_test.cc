@@ -307,6 +307,24 @@ TEST(Stack, ASpeedAfterTheTierBoundsTheSlowestOne) {
   EXPECT_NE(open("nvme:/no/such@folder").error().message.find("No such file"), std::string::npos);
 }
 
+TEST(Stack, MaxWritesBoundsWhatADiskIsWritten) {
+  const auto open = [](const std::string& slow, const std::string& most) {
+    return open_stack({.fast_memory = {1 << 20}, .slow = slow, .max_writes = most, .chunk = {64 << 10}});
+  };
+  const std::string disk = "nvme:" + ::testing::TempDir();
+  for (const std::string& slow : {disk, "host:4MiB+" + disk}) {
+    const auto stack = open(slow, "864GB/day");
+    ASSERT_TRUE(stack) << stack.error().message;
+    EXPECT_EQ(stack->writes_bytes_per_s, 10'000'000u);
+    EXPECT_NE(stack->store->mechanism().find("read unlimited, write 10 MB/s"), std::string::npos);
+  }
+  EXPECT_EQ(open(disk, "")->writes_bytes_per_s, 0u);
+  EXPECT_EQ(open(disk, "much").error().message,
+            "max_writes 'much' is no number of bytes a day; write 500GB/day or 2TB/day");
+  EXPECT_EQ(open("host", "1TB/day").error().message,
+            "max_writes '1TB/day' bounds writes to a disk, and slow tier 'host' has none; leave it out");
+}
+
 TEST(Stack, APathAloneAndASpeedWithoutAUnitAreToldWhatToWrite) {
   const auto message = [](const std::string& slow) {
     const auto stack = open_stack({.fast_memory = {1 << 20}, .slow = slow, .chunk = {64 << 10}});

@@ -534,7 +534,21 @@ TEST(NvmeStore, GoesOnPlainWhereTheMemoryLockLimitForbidsRegistering) {
   EXPECT_EXIT(go_without_registration(), ::testing::ExitedWithCode(0), "");
 }
 
-// 256 MiB are the step by which the file grows.
+// At most a quarter more than what is kept in it, or 16 MiB.
+TEST(NvmeStore, ItsFileIsLittleLargerThanWhatItKeeps) {
+  auto opened = open_disk(IoMechanism::best);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  for (const auto& [wanted, most] :
+       {std::pair{1_MiB, 16_MiB}, {96_MiB, 112_MiB}, {100_MiB, 112_MiB}, {130_MiB, 160_MiB}}) {
+    if (!(*opened)->reserve(static_cast<std::uint32_t>(wanted.value / slot.value)))
+      GTEST_SKIP() << "no room on the disk";
+    struct stat file {};
+    ASSERT_EQ(::fstat(testing::store_file(), &file), 0) << "the store's file is not among this process's";
+    EXPECT_GE(file.st_size, static_cast<off_t>(wanted.value));
+    EXPECT_LE(file.st_size, static_cast<off_t>(most.value)) << wanted.value;
+  }
+}
+
 TEST(NvmeStore, ItsFileBecomesSmallerWhenItShrinks) {
   constexpr Bytes kept = 256_MiB, grown = 1_GiB;
   const auto slots = [](Bytes bytes) { return static_cast<std::uint32_t>(bytes.value / slot.value); };

@@ -107,6 +107,16 @@ TEST(ThrottledStore, AddsItsLatencyToEveryRequestButOnlyOnceToAQueueOfThem) {
   EXPECT_LT(together_s, depth * 0.020) << "requests in flight share the wait";
 }
 
+TEST(ThrottledStore, HasWhatItMaySaveUpAtOnceAndThenItsBandwidth) {
+  constexpr std::uint64_t slots_a_second = 100;
+  auto store = throttled(host(), {.write_bytes_per_s = slots_a_second * slot.value,
+                                  .latency = {},
+                                  .saved_up = {16 * 1'000'000'000LL / slots_a_second}});
+  EXPECT_LT(seconds_for(*store, Direction::write, 16), 0.1) << "16 slots were saved up";
+  EXPECT_GE(seconds_for(*store, Direction::write, 16), 0.15) << "none is left, and what the first took is at most one";
+  EXPECT_LT(seconds_for(*store, Direction::read, 64), 0.1) << "reads have no bound";
+}
+
 TEST(ThrottledStore, SavesNothingUpWhileIdle) {
   auto store = throttled(host(), {.read_bytes_per_s = 6'553'600, .latency = {}});  // 10 ms a slot
   StoreCompletion none;

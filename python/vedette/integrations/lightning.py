@@ -14,6 +14,7 @@ except ModuleNotFoundError as missing:  # the older package of the same name
     from pytorch_lightning.callbacks import Callback
 
 import vedette
+from vedette.integrations import figures_of
 
 
 class VedetteCallback(Callback):
@@ -62,6 +63,8 @@ class VedetteCallback(Callback):
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if trainer.global_step != self._optimizer_steps:
             self._end_step()
+            if (batch_idx + 1) % trainer.log_every_n_steps == 0:
+                pl_module.log_dict(figures_of(self.guard), on_step=True, on_epoch=False)
 
     def on_train_epoch_end(self, trainer, pl_module):
         self._end_step()

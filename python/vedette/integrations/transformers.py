@@ -9,6 +9,7 @@ A step of the guard is a step of the optimizer, all of its accumulation included
 from transformers import TrainerCallback
 
 import vedette
+from vedette.integrations import figures_of
 
 
 class VedetteCallback(TrainerCallback):
@@ -53,6 +54,14 @@ class VedetteCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         self._end_step()
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self.guard is None or logs is None:
+            return
+        figures = figures_of(self.guard)
+        logs.update(figures)
+        if state.log_history:
+            state.log_history[-1].update(figures)
 
     def on_train_end(self, args, state, control, **kwargs):
         self._end_step()

@@ -24,6 +24,7 @@
 #include "adapter/torch/operators.h"
 #include "adapter/torch/recording.h"
 #include "adapter/torch/session_memory.h"
+#include "adapter/torch/switched_off.h"
 #include "adapter/torch/versions.h"
 #include "adapter/torch/watched.h"
 #include "base/gpu_name.h"
@@ -71,6 +72,17 @@ std::optional<Error> wrong_libtorch() {
                0};
 }
 
+// By default to standard error.
+void speak(GuardOptions& options) {
+  const bool progress = options.verbose && adapter::rank_of_a_job().value_or(0) == 0;
+  // shared, because the arena goes on speaking after the guard is gone
+  const auto speaker = [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
+  if (!progress) options.on_progress = nullptr;
+  if (options.on_message) return;
+  options.on_message = speaker;
+  if (!options.on_progress && progress) options.on_progress = speaker;
+}
+
 std::atomic<pid_t> guard_lives_in{0};  // process
 
 // One guard at a time in a process, from before the session is opened until after it is closed.
@@ -78,8 +90,10 @@ class OnlyGuard {
  public:
   OnlyGuard() {
     if (guard_lives_in.exchange(::getpid()) == ::getpid()) {
-      throw Failure(
-          {Cause::unavailable, "A guard lives already in this process; end it before making another one.", 0});
+      throw Failure({Cause::unavailable,
+                     "A guard lives already in this process; end it before making another one (in Python: "
+                     "vedette.current_guard().close()).",
+                     0});
     }
   }
   ~OnlyGuard() {
@@ -118,7 +132,7 @@ Fraction::operator Bytes() const {
 }
 
 struct Guard::State {
-  OnlyGuard only;
+  std::optional<OnlyGuard> only;
   std::optional<adapter::GuardRecording> recording;  // outlives the session
   std::unique_ptr<Session> session;
   adapter::LayerTracker layers;
@@ -133,6 +147,8 @@ struct Guard::State {
   } began;
   bool told_of_other_threads = false;
   void tell_of_others();
+  bool is_off() const noexcept { return !announcer; }
+  bool begins_to_watch();  // false: it is off; throws in a child
 };
 
 namespace {
@@ -150,6 +166,15 @@ std::size_t smallest_of(Bytes budget) {
 }  // namespace
 
 Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
+  if (!options.enabled || adapter::guards_are_switched_off()) {
+    speak(options);
+    if (options.enabled && options.on_progress) options.on_progress("VEDETTE_OFF is set: this guard does nothing");
+    last_fraction.reset();
+    fraction_was_divided.store(false);
+    state_->session = Session::switched_off();
+    return;
+  }
+  state_->only.emplace();
   // First: libtorch remembers whether there is CUDA from when it is first asked.
   const auto given = std::exchange(last_fraction, std::nullopt);
   const bool on_gpu = options.fast != "dram";
@@ -167,16 +192,16 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   resolve_vector_math();
   State& state = *state_;
   if (options.fast_memory.value == 0 && !on_gpu) options.fast_memory = fraction(0.5);
-  if (!options.on_message)  // shared, because the arena goes on speaking after the guard is gone
-    options.on_message = [speaker = std::make_shared<Speaker>()](std::string_view sentence) { speaker->say(sentence); };
+  speak(options);
   const auto say = options.on_message;
+  const auto progress = options.on_progress;
   if (const auto sentence = adapter::never_tried(TORCH_VERSION_MINOR, TORCH_VERSION); !sentence.empty()) say(sentence);
   if (options.ranks == 1) options.ranks = adapter::local_ranks();
   if (fraction_was_divided.exchange(false))
     say("fast_memory is a fraction of what each of the " + std::to_string(adapter::local_ranks()) +
         " ranks of this machine (LOCAL_WORLD_SIZE) has of its memory; a number of bytes is each rank's own");
   const Bytes chunk = options.chunk;
-  state.recording.emplace(options, say);
+  state.recording.emplace(options, say, progress);
   if (state.recording->observer() != nullptr) {
     options.observer = state.recording->observer();
     if (options.profile == ProfileTicks::layers) options.profile = ProfileTicks::ops;  // so that its map counts
@@ -200,6 +225,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
 }
 
 Guard::~Guard() {
+  if (state_->is_off()) return;
   adapter::stop_announcing(*state_->announcer);
   adapter::stop_holding(session());
   adapter::deactivate_allocator(state_->session.get());
@@ -210,20 +236,27 @@ Guard::~Guard() {
   if (state_->gpu != nullptr) state_->gpu->bring_all_home(session(), state_->say);
 }
 
+bool Guard::State::begins_to_watch() {
+  if (is_off()) return false;
+  if (auto error = session->in_child() ? session->take_error() : std::nullopt) throw Failure(*std::move(error));
+  session->hear_ops();  // an optimizer makes its state in its first step
+  return true;
+}
+
 void Guard::watch(torch::nn::Module& module, std::string_view name) {
-  session().hear_ops();
-  state_->watched->watch(module, std::string(name));
+  if (state_->begins_to_watch()) state_->watched->watch(module, std::string(name));
 }
 void Guard::watch(torch::optim::Optimizer& optimizer) {
-  session().hear_ops();  // it makes its state in its first step
-  state_->watched->watch(optimizer);
+  if (state_->begins_to_watch()) state_->watched->watch(optimizer);
 }
 void Guard::watch(std::span<const Named> tensors) {
-  session().hear_ops();
+  if (!state_->begins_to_watch()) return;
   for (const Named& each : tensors) state_->watched->watch(each.tensor, each.name, each.kind);
   state_->watched->end_of_a_list();
 }
-void Guard::bring_home() { state_->watched->bring_home(); }
+void Guard::bring_home() {
+  if (!state_->is_off()) state_->watched->bring_home();
+}
 
 Guard::Step Guard::step() { return Step(*this); }
 Guard::Layer Guard::layer(std::string_view name) { return Layer(*state_, name); }
@@ -274,6 +307,7 @@ Guard::Step::Turn::Turn(State& of) : state(of) {
 Guard::Step::Turn::~Turn() { state.step_runs = false; }
 
 Guard::Step::Step(Guard& guard) : state_(*guard.state_), turn_(state_), scope_(ready_for_step(*state_.session).step()) {
+  if (state_.is_off()) return;
   state_.layers.begin_step();
   if (state_.gpu == nullptr)
     adapter::listen_to_operators(state_.session->wants_ops() ? adapter::Listening::to_operands
@@ -287,6 +321,7 @@ Guard::Step::Step(Guard& guard) : state_(*guard.state_), turn_(state_), scope_(r
   adapter::set_between_steps(false);
 }
 Guard::Step::~Step() {
+  if (state_.is_off()) return;
   if (state_.session->phase() != "planned") state_.watched->name_gradients();  // this step may become a profile
   if (state_.gpu != nullptr) adapter::forget_asked_addresses(false);
   state_.tell_of_others();

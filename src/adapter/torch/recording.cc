@@ -25,8 +25,8 @@ std::string with_rank(const std::string& path) {
 
 }  // namespace
 
-GuardRecording::GuardRecording(const GuardOptions& options, std::function<void(std::string_view)> say)
-    : say_(std::move(say)), made_in_(::getpid()) {
+GuardRecording::GuardRecording(const GuardOptions& options, Say say, Say progress)
+    : say_(std::move(say)), progress_(std::move(progress)), made_in_(::getpid()) {
   // none where the program has more rights than its caller (setuid): the caller would choose a file that it writes
   const char* const asked = ::secure_getenv("VEDETTE_RECORD");
   const std::string path = !options.record.empty() ? options.record : asked != nullptr ? asked : "";
@@ -41,7 +41,8 @@ GuardRecording::GuardRecording(const GuardOptions& options, std::function<void(s
     return;
   }
   const char* const stacks = ::secure_getenv("VEDETTE_RECORD_STACKS");
-  recorder_ = Recorder::open({.path = with_rank(path),
+  path_ = with_rank(path);
+  recorder_ = Recorder::open({.path = path_,
                               .program = ::program_invocation_short_name,
                               .stacks = stacks != nullptr && std::string_view(stacks) == "1",
                               .libtorch = TORCH_VERSION})
@@ -55,7 +56,11 @@ GuardRecording::~GuardRecording() {
     return;
   }
   recorder_->flush();
-  if (const auto failure = recorder_->failure()) say_("The recording is not whole: " + failure->message);
+  if (const auto failure = recorder_->failure()) {
+    say_("The recording is not whole: " + failure->message);
+  } else if (progress_) {
+    progress_("recorded in " + path_ + "; `vedette report " + path_ + " -o report.html` makes a page of it");
+  }
 }
 
 }  // namespace vedette::adapter

@@ -1,7 +1,6 @@
-// The recording that a guard makes where its options or the environment ask for one. It is the one place of the library
-// that reads the environment: a program that cannot be built again is recorded by VEDETTE_RECORD=FILE. With
-// VEDETTE_RECORD_STACKS=1 recordings have the stack of calls of each allocation.
-// Each rank of a job makes a file of its own, FILE with .rank-R before its suffix.
+// The recording that a guard makes where its options or the environment ask for one. A program that
+// cannot be built again is recorded by VEDETTE_RECORD=FILE. With VEDETTE_RECORD_STACKS=1 recordings have the stack of
+// calls of each allocation. Each rank of a job makes a file of its own, FILE with .rank-R before its suffix.
 //
 // Thread rule: the training thread.
 #pragma once
@@ -9,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "profiler/recorder.h"
@@ -20,7 +20,9 @@ class GuardRecording {
  public:
   // Throws Failure where the file cannot be made, and where the program asks for a recording beside an observer of its
   // own. Where only the environment asks for it beside an observer, a message says that there is none.
-  GuardRecording(const GuardOptions& options, std::function<void(std::string_view)> say);
+  // `progress`, which may be none, hears at the end which command makes a page of it.
+  using Say = std::function<void(std::string_view)>;
+  GuardRecording(const GuardOptions& options, Say say, Say progress);
   // Writes the rest, and says why it could not. In a forked child it does nothing: the file is the parent's.
   ~GuardRecording();
   GuardRecording(const GuardRecording&) = delete;
@@ -30,7 +32,8 @@ class GuardRecording {
 
  private:
   std::unique_ptr<Recorder> recorder_;
-  std::function<void(std::string_view)> say_;
+  Say say_, progress_;
+  std::string path_;
   pid_t made_in_;
 };
 

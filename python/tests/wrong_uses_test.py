@@ -1,0 +1,274 @@
+"""Wrong uses, by their kind: each is refused with one sentence that says what to do, and a training goes on afterwards. Two rows differ
+only where the program reaches another check."""
+
+import contextlib
+import errno
+import os
+import pathlib
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import torch
+import vedette
+from training import chunk
+
+package = pathlib.Path(vedette.__file__).parent
+tool = package / "bin" / "vedette"
+
+
+def small_guard(budget="8MiB", **options):
+    return vedette.Guard(budget, **{"slow": "host", "chunk": chunk, "on_message": lambda sentence: None, **options})
+
+
+def losses(guard=None, steps=4):
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(6)])
+    optimizer = torch.optim.Adam(model.parameters())
+    if guard is not None:
+        guard.watch(model)
+        guard.watch(optimizer)
+    out = []
+    for _ in range(steps):
+        with guard.step() if guard is not None else contextlib.nullcontext():
+            loss = model(torch.ones(32, 256)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            out.append(loss.item())
+    return out
+
+
+def opens(**options):
+    return lambda: small_guard(**options).close()
+
+
+def in_guard(use, **options):
+    """`use(guard)` in a guard that trains on afterwards."""
+
+    def run():
+        with small_guard(**options) as guard:
+            try:
+                use(guard)
+            finally:
+                if not guard.is_closed:
+                    losses(guard, 1)
+
+    return run
+
+
+def closed(use):
+    def run():
+        guard = small_guard()
+        guard.close()
+        use(guard)
+
+    return run
+
+
+def enters(make):
+    def use(guard):
+        with make(guard):
+            pass
+
+    return use
+
+
+def in_step(use):
+    def run(guard):
+        with guard.step():
+            use(guard)
+
+    return run
+
+
+def in_thread(use):
+    def run(guard):
+        raised = []
+
+        def body():
+            try:
+                use(guard)
+            except Exception as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join()
+        if raised:
+            raise raised[0]
+
+    return run
+
+
+def in_child(use):
+    """What a child of fork() raises is raised here, as far as its class and words go."""
+
+    def run(guard):
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                use(guard)
+                words = ""
+            except Exception as error:
+                words = f"{type(error).__name__}|{error}"
+            os.write(write, words.encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            words = pipe.read()
+        os.waitpid(child, 0)
+        if words:
+            kind, sentence = words.split("|", 1)
+            raise {"Failure": vedette.Failure}.get(kind, RuntimeError)(sentence)
+
+    return run
+
+
+def lbfgs():
+    return torch.optim.LBFGS(torch.nn.Linear(2, 2).parameters())
+
+
+def doubled():
+    """A backward pass that reaches the parameter twice."""
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], 0.1)
+
+    def backward():
+        weight.sum().backward()
+        weight.sum().backward()
+
+    vedette.step_in_backward(optimizer, backward)
+
+
+class Own(torch.optim.SGD):
+    pass
+
+
+def hooked():
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), 0.1)
+    optimizer.register_step_pre_hook(lambda *_: None)
+    return optimizer
+
+
+F, T, V = vedette.Failure, TypeError, ValueError
+linear = torch.nn.Linear(2, 2)
+folder = pathlib.Path(tempfile.mkdtemp(prefix="vedette_wrong_uses_"))
+(folder / "file").write_text("no folder")
+unittest.addModuleCleanup(shutil.rmtree, folder, True)
+
+# kind: (what is done, exception, its sentence as a regular expression)
+rows = {
+    "wrong type": [
+        (lambda: vedette.Guard(True), T, r"fast_memory: True is no size; write '500MiB', '2GiB' or a whole number of bytes"),
+        (lambda: vedette.Guard([1]), T, r"fast_memory: \[1\] is no size"),
+        (opens(slow=None), T, r"slow: None is no slow tier; write 'nvme:/data', 'host', or the path of a directory"),
+        (opens(recompute=True), T, r"recompute: True is no word; write 'off', 'planned' or 'always'"),
+        (opens(warmup_steps="1"), T, r"warmup_steps: '1' is no whole number; write 0, 1 or more"),
+        (opens(fault_us="5"), T, r"fault_us: '5' is no time; write a number of microseconds"),
+        (opens(on_message="print"), T, r"on_message: 'print' cannot be called; give a function that takes a sentence"),
+        (opens(on_progress=1), T, r"on_progress: 1 cannot be called; give a function"),
+        (opens(record=True), T, r"record: True is no path; write 'run\.vedette'"),
+        (opens(max_writes=5), T, r"max_writes: 5 is no word; write '500GB/day'"),
+        (in_guard(lambda guard: guard.watch(3)), T, r"watch: a int is neither a torch\.nn\.Module nor an optimizer nor a tensor"),
+        (in_guard(lambda guard: guard.resident(linear)), T, r"resident: a Linear is no tensor; pin its tensors one by one"),
+        (lambda: setattr(small_guard(enabled=False), "fast_memory", "1GiB"), AttributeError, r"fast_memory"),
+    ],
+    "wrong unit": [
+        (opens(budget="2 gigs"), V, r"fast_memory: '2 gigs' is no size; write '500MiB', '2GiB' or a number of bytes"),
+        (opens(budget="150%"), V, r"fast_memory: '150%' is no share of the machine's memory; write '25%' or 0\.25"),
+        (opens(chunk="big"), V, r"chunk: 'big' is no size"),
+        (opens(chunk="48KiB"), F, r"chunk must be a power of two of at least 16 KiB"),
+        (opens(fault_us=-1), V, r"fault_us: -1 is no time; write microseconds, at least 0"),
+        (opens(seed=-1), V, r"seed: -1 is out of range; write a whole number from 0 to"),
+        (opens(slow="host@5MiB/s"), F, r"has no speed after '@'; write 500MB/s or 0\.5GB/s"),
+        (opens(slow="nvme:/tmp@5"), F, r"has a speed without a unit after '@'; write @500MB/s or @0\.5GB/s"),
+        (opens(slow="nvme:/tmp", max_writes="500GB"), F, r"max_writes '500GB' is no number of bytes a day; write 500GB/day or 2TB/day"),
+        (opens(slow="host:much+nvme:/tmp"), F, r"give a size such as 8GiB, of at least"),
+    ],
+    "wrong path": [
+        (opens(slow="nvme:/nowhere/at/all"), F, r"/nowhere/at/all: No such file or directory; name a directory of a local file system"),
+        (opens(slow=f"nvme:{folder}/file"), F, r"file: Not a directory; name a directory"),
+        (opens(slow="/data"), F, r"slow tier '/data' is unknown; did you mean 'nvme:/data'\?"),
+        (opens(slow="disk"), F, r"slow tier 'disk' is unknown; use nvme:DIRECTORY or host or"),
+        (opens(slow="numa:99"), F, r"numa"),
+        (opens(record="/nowhere/run.vedette"), F, r"/nowhere/run\.vedette"),
+        (opens(record=str(folder)), F, re.escape(str(folder))),
+        (opens(fast="gpu:x"), F, r"gpu:x"),
+        (opens(fast="disk"), F, r"disk"),
+        (opens(policy="nothing"), F, r"no policy 'nothing'; there are: "),
+        (opens(tracker="eyes"), F, r"no page tracker 'eyes'; there are: best, "),
+        (opens(profile="all"), F, r"profile: there is no 'all'; there are 'operands', 'layers', 'ops'"),
+    ],
+    "wrong order": [
+        (closed(enters(lambda guard: guard.step())), F, r"this guard is closed; open another one with vedette\.Guard"),
+        (closed(lambda guard: guard.watch(linear)), F, r"this guard is closed"),
+        (closed(lambda guard: guard.bring_home()), F, r"this guard is closed"),
+        (closed(enters(lambda guard: guard.resident(torch.ones(2)))), F, r"this guard is closed"),
+        (closed(enters(lambda guard: guard.layer("a"))), F, r"this guard is closed"),
+        (closed(lambda guard: guard.phase), F, r"this guard is closed"),
+        (in_guard(in_step(lambda guard: guard.close())), F, r"a step or layer of this guard runs; leave its `with` before close\(\)"),
+        (lambda: vedette.step_in_backward(Own(linear.parameters(), 0.1), lambda: None), F, r"per_parameter=True"),
+        (lambda: vedette.step_in_backward(hooked(), lambda: None), F, r"hook"),
+        (lambda: vedette.step_in_backward(lbfgs(), lambda: None), F, r"LBFGS"),
+    ],
+    "too small": [
+        (opens(budget=1), F, r"fast_memory of 1 bytes? is too small: at least 8 chunks"),
+        (opens(budget="64KiB"), F, r"fast_memory of 64\.0 KiB .* is too small: at least 8 chunks"),
+        (opens(chunk="4KiB"), F, r"chunk must be a power of two of at least 16 KiB"),
+        (opens(ranks=0), F, r"ranks is 0; it counts this process, so it is at least 1"),
+        (opens(slow="host:64KiB+nvme:/tmp"), F, r"of at least"),
+        (in_guard(enters(lambda guard: guard.resident(torch.ones(4 << 20)))), F,
+         r"a tensor of 16\.0 MiB does not fit into the budget of 8\.0 MiB; use a larger budget"),
+    ],
+    "full": [
+        (opens(budget="100TiB"), F, r"fast_memory of 100\.0 TiB .* is more than the machine has"),
+        (opens(budget="100TB", fast="dram"), F, r"is more than the machine has"),
+    ],
+    "twice": [
+        (in_guard(lambda guard: small_guard()), F, r"A guard lives already in this process; .*vedette\.current_guard\(\)\.close\(\)"),
+        (in_guard(lambda guard: vedette.Guard("8MiB", slow="nvme:/nowhere")), F, r"A guard lives already in this process"),
+        (doubled, F, r"came in two parts.*step after backward where a pass accumulates gradients more than once"),
+    ],
+    "nested": [
+        (in_guard(in_step(enters(lambda guard: guard.step()))), F, r"a step of this guard runs; steps do not nest"),
+        (in_guard(in_step(lambda guard: small_guard())), F, r"A guard lives already"),
+    ],
+    "in a thread": [
+        (in_guard(in_step(in_thread(enters(lambda guard: guard.step())))), F, r"a step of this guard runs"),
+        (in_guard(in_thread(lambda guard: small_guard())), F, r"A guard lives already"),
+        (in_guard(in_step(in_thread(lambda guard: guard.close()))), F, r"leave its `with` before close\(\)"),
+    ],
+    "in a child": [
+        (in_guard(in_child(enters(lambda guard: guard.step()))), F, r"child of fork\(\); open one of its own here, or start the child by spawn"),
+        (in_guard(in_child(lambda guard: guard.watch(torch.nn.Linear(256, 256)))), F, r"child of fork\(\)"),
+    ],
+    "forgotten": [
+        (in_guard(lambda guard: [guard.step() for _ in range(2)]), F, r"guard\.step\(\) alone begins no step.*write `with guard\.step\(\):`"),
+        (lambda: vedette.Guard("8MiB", slow="host", cunk="64KiB"), T, r"cunk"),
+    ],
+}
+
+
+class WrongUses(unittest.TestCase):
+    def test_each_is_refused_with_what_to_do_and_a_training_goes_on(self):
+        plain = losses()
+        for kind, uses in rows.items():
+            for number, (use, error, sentence) in enumerate(uses):
+                with self.subTest(kind=kind, number=number):
+                    with self.assertRaisesRegex(error, sentence) as raised:
+                        use()
+                    self.assertLess(len(str(raised.exception)), 500)
+                    self.assertIsNone(vedette.current_guard())
+            with small_guard() as guard:
+                self.assertEqual(losses(guard), plain, kind)
+
+
+if __name__ == "__main__":
+    unittest.main()
