@@ -106,6 +106,7 @@ int main(int argc, char** argv) {
   vedette::cli::add_compare(app);
   vedette::cli::add_doctor(app);
   vedette::cli::add_export(app);
+  vedette::cli::add_fits(app);
   add_help(app);
   vedette::cli::add_import(app);
   vedette::cli::add_info(app);

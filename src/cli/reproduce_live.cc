@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "cli/chunked.h"
+#include "cli/html.h"
 #include "cli/lab.h"
 #include "cli/reproduce.h"
 #include "profiler/report/report.h"

@@ -34,6 +34,53 @@ TEST(Laboratory, ARecordingIsATraceToo) {
   }
 }
 
+TEST(Fits, SaysWhetherAStepFitsAndHowFastItIsWithLess) {
+  const auto answer = nlohmann::json::parse(vedette("fits " + toy("unet") + " --machine h100-pcie5 --json").output);
+  EXPECT_EQ(answer["fits"], true);
+  ASSERT_GE(answer["rows"].size(), 3u);
+  for (const auto& row : answer["rows"]) {
+    EXPECT_GE(row["memory_bytes"], answer["least_bytes"]);
+    EXPECT_LE(row["moving_alone"][0], row["bound"][0].get<double>() + 1e-9) << "no plan passes the bound";
+    EXPECT_GE(row["with_recomputation"][0], row["moving_alone"][0]);
+  }
+  EXPECT_DOUBLE_EQ(answer["rows"][0]["moving_alone"][0], 1) << "of all memory";
+  const auto on_card = nlohmann::json::parse(vedette("fits " + toy("unet") + " --card l40s --json").output);
+  ASSERT_EQ(on_card["ideal_ns"].size(), 2u) << "a slow and a fast estimate";
+  EXPECT_GT(on_card["ideal_ns"][0], on_card["ideal_ns"][1]);
+  const std::string text = vedette("fits " + toy("unet") + " --machine h100-pcie5 --memory 40%").output;
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("are the least that works"), HasSubstr("all of it fits"), HasSubstr("no plan passes")));
+}
+
+// Sizes are lines through those of both batches: twice the bytes for twice the batch.
+TEST(Fits, SaysUpToWhichBatch) {
+  const std::string one = trace_with("", ""), other = written("twice.json", [&] {
+                                                auto step = nlohmann::json::parse(one);
+                                                for (auto& tensor : step["tensors"])
+                                                  if (!tensor["persistent"].get<bool>())
+                                                    tensor["bytes"] = tensor["bytes"].get<int>() * 2;
+                                                return step.dump();
+                                              }());
+  const auto answer = nlohmann::json::parse(
+      vedette("fits " + written("once.json", one) + " --also " + other + " --batch 8,16 --memory 1MiB --json").output);
+  const std::uint64_t whole = answer["batch"]["whole"], op = answer["batch"]["operator"];
+  EXPECT_GT(whole, 8u);
+  EXPECT_LE(whole, op);
+}
+
+TEST(Fits, RefusesWhatItCannotAnswer) {
+  const std::string trace = toy("chain4");
+  expect_one_sentence(vedette("fits"), 2, "a recording, or --list, is required");
+  expect_one_sentence(vedette("fits " + trace + " --card h10"), 1, "there is no card 'h10'");
+  expect_one_sentence(vedette("fits " + trace + " --card h100 --machine gh200"), 1, "leave one out");
+  expect_one_sentence(vedette("fits " + trace + " --memory 1"), 1, "needs");
+  expect_one_sentence(vedette("fits " + trace + " --disk fast"), 1, "is no speed; write 2GB/s or 500MB/s");
+  expect_one_sentence(vedette("fits " + trace + " --batch 8,16"), 1, "--batch needs --also");
+  expect_one_sentence(vedette("fits " + trace + " --also " + trace), 1, "--also needs --batch A,B");
+  expect_one_sentence(vedette("fits " + trace + " --batch 8,16 --also " + toy("unet")), 1, "their sizes make no lines");
+  EXPECT_THAT(vedette("fits --list").output, AllOf(HasSubstr("rtx4090"), HasSubstr("mi300x")));
+}
+
 struct BadTrace {
   const char *from, *to, *says;
 };

@@ -1,0 +1,381 @@
+// `vedette fits RUN`: whether a recorded step fits into so much memory, how fast it is there, and which batch would
+// fit. On a card that the step never ran on, times are a range by its roofline (sim/cards.h).
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/daily.h"
+#include "base/time_limit.h"
+#include "cli/lab.h"
+#include "cli/nearest.h"
+#include "cli/print.h"
+#include "cli/progress.h"
+#include "cli/verbs.h"
+#include "profiler/report/report.h"
+#include "sim/cards.h"
+#include "vedette/bound.h"
+
+namespace vedette::cli {
+namespace {
+
+struct FitsOptions {
+  std::string run, card, machine, directory = ".", memory, host, disk, also, batch;
+  bool json = false, list = false;
+};
+
+Failure malformed(std::string message) { return Failure({Cause::malformed_input, std::move(message)}); }
+
+// With the shapes that a recording has and a trace file has not.
+Trace step_of(const std::string& file) {
+  if (!begins_as_recording(file)) return read_trace(file);
+  auto run = report::load_run(file);
+  if (!run) throw Failure({run.error().cause, file + ": " + run.error().message});
+  const report::Profile* const profile =
+      run->shown_profile() != nullptr || run->profiles.empty() ? run->shown_profile() : &run->profiles.back();
+  if (profile == nullptr)
+    throw malformed(file + " has no profiled step; record three steps or more, with step() around each");
+  Trace trace = profile->trace;
+  trace.pages.clear();
+  if (!run->program.empty()) trace.name = run->program;
+  if (run->fastest.size() == trace.ops.size())
+    for (std::size_t i = 0; i < trace.ops.size(); ++i) trace.ops[i].time = run->fastest[i];
+  for (Op& op : trace.ops) op.time = std::max(op.time, Nanoseconds{1});
+  return trace;
+}
+
+const Card& card_of(const std::string& name) {
+  if (const Card* const card = card_named(name)) return *card;
+  std::vector<std::string> known;
+  for (const Card& card : cards()) known.emplace_back(card.name);
+  throw malformed(fmt::format("there is no card '{}'{}; there are {}, and --machine takes a file of your own", name,
+                              did_you_mean(name, known), fmt::join(known, ", ")));
+}
+
+constexpr double usable = 0.92;  // of a card's memory: context, workspaces and fragments take the rest
+
+Nanoseconds ideal_of(const Trace& trace) {
+  Nanoseconds all;
+  for (const Op& op : trace.ops) all += op.time;
+  return all;
+}
+
+// Most bytes at once of tensors that leave fast memory in a step.
+Bytes bytes_below(const Trace& trace, const Plan& plan) {
+  std::vector<char> leaves(trace.tensors.size());
+  for (const Move& move : plan.moves)
+    if (move.verb == Verb::evict) leaves[move.extent.tensor.value] = 1;
+  std::vector<char> alive(trace.tensors.size());
+  std::uint64_t now = 0, most = 0;
+  for (std::size_t t = 0; t < leaves.size(); ++t)
+    if (leaves[t] != 0 && trace.tensors[t].persistent) now += trace.tensors[t].bytes.value, alive[t] = 1;
+  for (const Op& op : trace.ops) {
+    for (const TensorIndex t : op.writes)
+      if (leaves[t.value] != 0 && alive[t.value] == 0) now += trace.tensors[t.value].bytes.value, alive[t.value] = 1;
+    most = std::max(most, now);
+    for (const TensorIndex t : op.frees)
+      if (alive[t.value] != 0) now -= trace.tensors[t.value].bytes.value, alive[t.value] = 0;
+  }
+  return {std::max(most, now)};
+}
+
+struct Answer {  // of one size of memory; speeds are shares of the step's with all memory, by estimate
+  Bytes memory;
+  std::vector<double> moving, recomputing, bound;
+  Bytes moved, below, to_disk;  // a step, of the slowest estimate with what is faster of the two
+  Nanoseconds step;
+};
+
+struct Subject {
+  std::vector<Trace> steps;  // one, as it was recorded, or a slow and a fast estimate
+  Machine machine;
+  std::string words;
+};
+
+double share(Nanoseconds ideal, Nanoseconds time) {
+  return time.value > 0 ? static_cast<double>(ideal.value) / static_cast<double>(time.value) : 0;
+}
+
+struct Tried {
+  double speed = 0;  // 0: there is no plan
+  Replayed run;
+  Plan plan;
+};
+
+Tried try_plan(const Trace& trace, const Machine& machine) {
+  constexpr std::chrono::milliseconds longest{500};
+  const TimeLimit limit(TimeLimit::Clock::now() + longest);
+  auto plan = make_policy("vedette", 1)->prepare(trace, machine);
+  if (!plan) return {};
+  auto run = replay(trace, machine, *plan);
+  if (!run) return {};
+  Tried tried{.speed = share(run->ideal, run->measured.time), .run = *std::move(run), .plan = {}};
+  tried.plan = *std::move(plan);
+  return tried;
+}
+
+Answer answer(const Subject& subject, Bytes memory) {
+  Answer found{.memory = memory};
+  for (const Trace& trace : subject.steps) {
+    Machine machine = subject.machine;
+    machine.tiers[0].capacity = memory;
+    machine.can_recompute = false;
+    Tried best = try_plan(trace, machine);
+    found.moving.push_back(best.speed);
+    found.bound.push_back(share(ideal_of(trace), lower_bound(trace, machine)));
+    machine.can_recompute = true;
+    Tried recomputed = try_plan(trace, machine);
+    found.recomputing.push_back(std::max(best.speed, recomputed.speed));
+    if (&trace != &subject.steps.front()) continue;
+    if (recomputed.speed > best.speed) best = std::move(recomputed);
+    found.moved = best.run.bytes_in + best.run.bytes_out;
+    found.below = bytes_below(trace, best.plan);
+    found.step = best.run.measured.time;
+    if (machine.tiers.back().name == "nvme" || machine.tiers.back().name == "ssd")
+      found.to_disk = machine.tiers.size() == 2 ? best.run.bytes_out : Bytes{};
+  }
+  return found;
+}
+
+std::string range(const std::vector<double>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  if (values.empty() || *most == 0) return "-";
+  return *most - *least < 0.005 ? fmt::format("{:.2f} x", *most) : fmt::format("{:.2f} to {:.2f} x", *least, *most);
+}
+
+std::string readable_time(Nanoseconds time) {
+  const double ms = static_cast<double>(time.value) / 1e6;
+  return ms < 1000 ? fmt::format("{:.3g} ms", ms) : fmt::format("{:.1f} s", ms / 1000);
+}
+
+// Sizes and times of any batch, as lines through those of two.
+struct Batches {
+  Trace one, other;
+  double batch_of_one = 0, batch_of_other = 0;
+
+  Trace at(double batch) const {
+    Trace trace = one;
+    const double part = (batch - batch_of_one) / (batch_of_other - batch_of_one);
+    const auto line = [&](std::uint64_t a, std::uint64_t b) {
+      const double value = static_cast<double>(a) + (static_cast<double>(b) - static_cast<double>(a)) * part;
+      return static_cast<std::uint64_t>(std::max(0.0, value));
+    };
+    for (std::size_t t = 0; t < trace.tensors.size(); ++t)
+      trace.tensors[t].bytes = {line(one.tensors[t].bytes.value, other.tensors[t].bytes.value)};
+    for (std::size_t i = 0; i < trace.ops.size(); ++i)
+      trace.ops[i].workspace = {line(one.ops[i].workspace.value, other.ops[i].workspace.value)};
+    return trace;
+  }
+  // The largest batch of which `need` is at most `memory`; 0: none.
+  template <class Need>
+  std::uint64_t largest(Bytes memory, Need need) const {
+    std::uint64_t low = 0, high = 1;
+    while (high < (std::uint64_t{1} << 30) && need(at(static_cast<double>(high))) <= memory) low = high, high *= 2;
+    while (high - low > 1) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      (need(at(static_cast<double>(middle))) <= memory ? low : high) = middle;
+    }
+    return low;
+  }
+};
+
+Batches read_batches(const FitsOptions& options, Trace one) {
+  const auto numbers = split(options.batch, ',');
+  Batches batches{.one = std::move(one), .other = step_of(options.also)};
+  const auto number = [](const std::string& word) {
+    char* end = nullptr;
+    const double value = std::strtod(word.c_str(), &end);
+    return *end == '\0' && value >= 1 && value < 1e9 ? value : 0.0;
+  };
+  if (numbers.size() == 2) batches.batch_of_one = number(numbers[0]), batches.batch_of_other = number(numbers[1]);
+  if (batches.batch_of_one == 0 || batches.batch_of_other == 0 || batches.batch_of_one == batches.batch_of_other)
+    throw malformed("--also needs --batch A,B: the two batch sizes, of " + options.run + " and of " + options.also);
+  if (batches.one.ops.size() != batches.other.ops.size() || batches.one.tensors.size() != batches.other.tensors.size())
+    throw malformed(
+        fmt::format("{} has {} ops and {} tensors a step, {} has {} and {}: their sizes make no lines; "
+                    "record the same program with two batch sizes",
+                    options.run, batches.one.ops.size(), batches.one.tensors.size(), options.also,
+                    batches.other.ops.size(), batches.other.tensors.size()));
+  return batches;
+}
+
+std::uint64_t disk_speed(const std::string& words) {
+  if (const auto speed = read_speed(words)) return *speed;
+  throw malformed("--disk " + words + " is no speed; write 2GB/s or 500MB/s");
+}
+
+Subject subject_of(const FitsOptions& options, const Trace& recorded) {
+  Subject subject;
+  if (!options.card.empty()) {
+    const Card& card = card_of(options.card);
+    constexpr Bytes plenty{std::uint64_t{1} << 44};
+    subject.machine = machine_of(card, options.host.empty() ? plenty : read_size(options.host, recorded));
+    subject.machine.tiers[0].capacity = {static_cast<std::uint64_t>(static_cast<double>(card.memory.value) * usable)};
+    for (const Estimate estimate : {Estimate::slow, Estimate::fast})
+      subject.steps.push_back(on_card(recorded, card, estimate));
+    subject.words = fmt::format("{} ({}): {} of its {} are for tensors, {:.0f} and {:.0f} GB/s from and to host memory",
+                                card.name, card.source, readable(subject.machine.tiers[0].capacity),
+                                readable(card.memory), card.link_in / 1e9, card.link_out / 1e9);
+    if (options.disk.empty()) return subject;
+    const std::uint64_t speed = disk_speed(options.disk);
+    subject.machine.tiers.push_back({.name = "nvme", .capacity = plenty});
+    subject.machine.links.push_back({.source = {2}, .target = {0}, .bytes_per_s = speed, .shared = 0});
+    subject.machine.links.push_back({.source = {0}, .target = {2}, .bytes_per_s = speed, .shared = 0});
+    return subject;
+  }
+  Chosen chosen = machine_for(options.run, options.machine, options.directory);
+  subject.machine = std::move(chosen.machine);
+  if (!options.disk.empty())
+    for (Link& link : subject.machine.links)
+      if (link.source.value == subject.machine.tiers.size() - 1 ||
+          link.target.value == subject.machine.tiers.size() - 1)
+        link.bytes_per_s = disk_speed(options.disk), link.alone_bytes_per_s = 0;
+  subject.words = fmt::format("{} ({})", chosen.name, tiers_and_links(subject.machine));
+  subject.steps.push_back(recorded);
+  return subject;
+}
+
+std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, Bytes of_machine, bool is_card) {
+  const Bytes peak = peak_bytes(trace), least = largest_op_bytes(trace);
+  std::vector<Bytes> sizes;
+  if (!options.memory.empty()) sizes.push_back(read_size(options.memory, trace));
+  if (options.memory.empty() && is_card && of_machine < peak) sizes.push_back(of_machine);
+  for (const std::uint64_t percent : {100u, 80u, 60u, 50u, 40u, 30u, 25u, 20u, 15u, 10u})
+    sizes.push_back({peak.value / 100 * percent});
+  sizes[sizes.size() > 10 ? 1 : 0] = peak;
+  std::erase_if(sizes, [&](Bytes size) { return size < least; });
+  std::sort(sizes.begin(), sizes.end(), [](Bytes a, Bytes b) { return a > b; });
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+nlohmann::json json_of(const Answer& each, Bytes peak) {
+  return {{"memory_bytes", each.memory.value},
+          {"share_of_peak", static_cast<double>(each.memory.value) / static_cast<double>(peak.value)},
+          {"moving_alone", each.moving},
+          {"with_recomputation", each.recomputing},
+          {"bound", each.bound},
+          {"moved_bytes", each.moved.value},
+          {"below_bytes", each.below.value},
+          {"written_to_disk_bytes", each.to_disk.value}};
+}
+
+void print_row(const Answer& each, Bytes peak) {
+  const std::string a_day = readable_daily(each.to_disk, each.step);
+  print("{:>10} {:>5.0f} %  {:>15}  {:>15}  {:>15}  {:>10}  {:>10}{}\n", readable(each.memory),
+        100.0 * static_cast<double>(each.memory.value) / static_cast<double>(peak.value), range(each.moving),
+        range(each.recomputing), range(each.bound), readable(each.moved), readable(each.below),
+        a_day.empty() ? "" : "  " + a_day);
+}
+
+void list_cards() {
+  for (const Card& card : cards())
+    print(
+        "{:<11} {:>9}, {:.2f} TB/s, {:.0f} TFLOPS of 16 bits, {:.0f} of float32 ({:.0f} on tensor cores), {:.0f} GB/s "
+        "from host memory: {}\n",
+        card.name, readable(card.memory), card.memory_bytes_per_s / 1e12, card.half / 1e12, card.float32 / 1e12,
+        card.tensor_float32 / 1e12, card.link_in / 1e9, card.source);
+}
+
+struct Largest {  // batches: whose step fits whole, and whose largest op does
+  std::uint64_t whole = 0, op = 0;
+};
+
+void print_answer(const Subject& subject, const std::vector<Answer>& answers, const std::optional<Largest>& batch) {
+  const Trace& trace = subject.steps.front();
+  const Bytes peak = peak_bytes(trace), has = subject.machine.tiers[0].capacity;
+  print("step       {}, {} ops, {} tensors\n", trace.name, trace.ops.size(), trace.tensors.size());
+  print("peak       {}; {} are the least that works: its largest operator needs them at once\n", readable(peak),
+        readable(largest_op_bytes(trace)));
+  print("machine    {}\n", subject.words);
+  std::vector<Nanoseconds> ideals;
+  for (const Trace& each : subject.steps) ideals.push_back(ideal_of(each));
+  if (ideals.size() > 1)
+    print("time       {} to {} with all memory, by the card's roofline: nothing was run there\n",
+          readable_time(ideals.back()), readable_time(ideals.front()));
+  else
+    print("time       {} with all memory, the operators' own as recorded\n", readable_time(ideals.front()));
+  print("answer     {}\n", peak <= has ? fmt::format("all of it fits: {} stay free", readable(has - peak))
+                                       : fmt::format("it does not fit whole: {} are missing; the table has its speed",
+                                                     readable(peak - has)));
+  if (batch)
+    print("batch      up to {} all of a step fits; up to {} its largest operator does, and a guard trains it\n",
+          batch->whole, batch->op);
+  print("\nSpeeds are shares of the speed with all memory.\n{:>10} {:>7}  {:>15}  {:>15}  {:>15}  {:>10}  {:>10}\n",
+        "memory", "of peak", "moving alone", "with recompute", "no plan passes", "moved", "lies below");
+  for (const Answer& each : answers) print_row(each, peak);
+}
+
+void run(const FitsOptions& options) {
+  if (options.list) return list_cards();
+  if (options.run.empty()) throw CLI::RequiredError("a recording, or --list,");
+  if (!options.card.empty() && !options.machine.empty())
+    throw malformed("--card and --machine name two; leave one out");
+  if (!options.batch.empty() && options.also.empty())
+    throw malformed("--batch needs --also, a recording of another batch");
+  const Trace recorded = step_of(options.run);
+  std::optional<Batches> batches;
+  if (!options.also.empty()) batches.emplace(read_batches(options, recorded));
+  const Subject subject = subject_of(options, recorded);
+  const bool is_card = subject.steps.size() > 1;
+  const Bytes has = subject.machine.tiers[0].capacity;
+  if (!options.memory.empty()) {
+    Machine asked = subject.machine;
+    asked.tiers[0].capacity = read_size(options.memory, recorded);
+    require_room(recorded, asked);
+  }
+  std::vector<Answer> answers;
+  {
+    const Progress progress("fits", "plans of " + recorded.name);
+    for (const Bytes size : sizes_of(options, recorded, has, is_card)) answers.push_back(answer(subject, size));
+  }
+  std::optional<Largest> batch;
+  if (batches) {
+    const Bytes memory = options.memory.empty() ? has : read_size(options.memory, recorded);
+    batch = {.whole = batches->largest(memory, [](const Trace& t) { return peak_bytes(t); }),
+             .op = batches->largest(memory, [](const Trace& t) { return largest_op_bytes(t); })};
+  }
+  if (!options.json) return print_answer(subject, answers, batch);
+  nlohmann::json out{{"step", recorded.name},
+                     {"peak_bytes", peak_bytes(recorded).value},
+                     {"least_bytes", largest_op_bytes(recorded).value},
+                     {"machine", subject.words},
+                     {"fits", peak_bytes(recorded) <= has},
+                     {"rows", nlohmann::json::array()}};
+  for (const Trace& each : subject.steps) out["ideal_ns"].push_back(ideal_of(each).value);
+  for (const Answer& each : answers) out["rows"].push_back(json_of(each, peak_bytes(recorded)));
+  if (batch) out["batch"] = {{"whole", batch->whole}, {"operator", batch->op}};
+  print_data(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace
+
+void add_fits(CLI::App& app) {
+  auto* verb = app.add_subcommand("fits", "Whether a recorded step fits into so much memory, and how fast it is there");
+  const auto options = std::make_shared<FitsOptions>();
+  verb->add_option("run", options->run, "a recording, or a file in the format vedette-trace-1");
+  verb->add_option("--card", options->card, "a GPU by its data sheet (--list): times are then a range by its roofline");
+  verb->add_option("--machine", options->machine, machine_words());
+  verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
+      ->capture_default_str();
+  verb->add_option("--memory", options->memory, "fast memory: 24GiB, or 25% of the peak (default: a table of sizes)");
+  verb->add_option("--host", options->host, "with --card, pinned host memory (default: as much as is needed)");
+  verb->add_option("--disk", options->disk, "the speed of the disk each way, 2GB/s (with --card: below host memory)");
+  verb->add_option("--also", options->also, "a recording of the same program with another batch size");
+  verb->add_option("--batch", options->batch, "with --also, both batch sizes: 16,32");
+  verb->add_flag("--json", options->json, "JSON instead of a table");
+  verb->add_flag("--list", options->list, "list the cards");
+  verb->callback([options] { run(*options); });
+}
+
+}  // namespace vedette::cli
