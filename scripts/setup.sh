@@ -48,6 +48,8 @@ python_packages_of_tests=(
   libcachesim==0.3.5
   # Imported by torch.testing's operator samples (tests/adapter/op_bits.py).
   expecttest==0.3.0
+  # Checks the Python package's type stubs, with what it imports.
+  mypy==2.4.1 mypy_extensions==1.2.0 librt==0.17.0 ast_serialize==0.13.1
   # Other people's trainers, around which python/tests puts a guard, and what they import.
   transformers==5.24.0 tokenizers==0.23.3 huggingface_hub==2.4.0 safetensors==0.8.0 regex==2026.11.19 pyyaml==6.0.4
   tqdm==4.70.1 fsspec==2026.9.0 httpx2==2.16.2 httpcore2==2.16.2 anyio==4.16.0 h11==0.16.0 idna==3.20
