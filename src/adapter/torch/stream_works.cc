@@ -1,6 +1,7 @@
 // Works of NCCL's: see stream_works.h.
 #include "adapter/torch/stream_works.h"
 
+#include <ATen/core/class_type.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
