@@ -32,7 +32,7 @@ class Part:
 
 PARTS = {
     "builds": Part("builds", ["vedette_torch", "vedette_torch_cuda", "simulated_gpu", "vedette_python"]),
-    "adapter": Part("adapter", ["tests_adapter"], "^adapter/"),
+    "adapter": Part("adapter", ["tests_(adapter|untried_version)"], "^adapter/"),
     "gpu": Part("simulated GPU", ["tests_simulated_(gpu|allocator|training)", "vedette_cli"], "^simulated_gpu/"),
     "python": Part("Python", ["vedette_python", "vedette_torch_cuda", "simulated_gpu", "vedette_cli"], "^python/"),
     "distributed": Part("distributed", ["tests_distributed"], "^distributed/"),
@@ -95,7 +95,7 @@ def prepare(version: str, log: Path) -> Path:
     """The build folder of a version, configured; its environment first where there is none."""
     folder = ROOT / "build/torch" / version
     given = Path(os.environ.get("VEDETTE_VENVS", "/nonexistent")) / version
-    venv = given if given.exists() else folder / "venv"
+    venv = given if given.exists() else folder / sys.implementation.cache_tag  # which scripts/wheel.sh uses, too
     if venv != given:
         folder.mkdir(parents=True, exist_ok=True)
         if call("scripts/setup.sh", "--tests", log=log, env={**os.environ, "VEDETTE_TORCH_VERSION": version, "VEDETTE_VENV": str(venv)}):

@@ -6,7 +6,7 @@
 #   scripts/wheel.sh --all [--python 3.13] [FOLDER [OPTION...]]    for each version of torch that the tests know
 #
 # It is for the Python and the minor versions of torch that it is built with, those of .venv without --torch, and for
-# systems with this one's glibc or a later one. Environments of other versions are made in build/torch (2 GB each).
+# systems with this one's glibc or a later one. Environments of versions that .venv has not are made in build/torch (2 GB each).
 # Installs missing packages first.
 set -euo pipefail
 pythons=/usr/bin/python3 versions=()
@@ -39,10 +39,13 @@ build() {
 if [ ${#versions[@]} -eq 0 ]; then
   build .venv "$made/one" "${@:2}"
 else
-  tag=$("$pythons" -c 'import sys; print(sys.implementation.cache_tag)')
+  read -r tag python < <("$pythons" -c 'import sys; print(sys.implementation.cache_tag, "python%d.%d" % sys.version_info[:2])')
   for version in "${versions[@]}"; do
-    environment=build/torch/$version/$tag
-    VEDETTE_PYTHON=$pythons VEDETTE_TORCH_VERSION=$version VEDETTE_VENV=$environment scripts/setup.sh
+    environment=.venv
+    if ! compgen -G ".venv/lib/$python/site-packages/torch-$version.dist-info" >/dev/null; then
+      environment=build/torch/$version/$tag
+      VEDETTE_PYTHON=$pythons VEDETTE_TORCH_VERSION=$version VEDETTE_VENV=$environment scripts/setup.sh
+    fi
     build "$environment" "$made/$version" --config-settings=build-dir="build/wheel-$tag-$version" "${@:2}"
   done
 fi
