@@ -45,11 +45,9 @@ Trace step_of(const std::string& file) {
       run->shown_profile() != nullptr || run->profiles.empty() ? run->shown_profile() : &run->profiles.back();
   if (profile == nullptr)
     throw malformed(file + " has no profiled step; record three steps or more, with step() around each");
-  Trace trace = profile->trace;
-  trace.pages.clear();
+  Trace trace = run->shown_profile() != nullptr ? report::steady_trace(*run) : profile->trace;
+  trace.pages.clear();  // an op's operands have to be there as a whole
   if (!run->program.empty()) trace.name = run->program;
-  if (run->fastest.size() == trace.ops.size())
-    for (std::size_t i = 0; i < trace.ops.size(); ++i) trace.ops[i].time = run->fastest[i];
   for (Op& op : trace.ops) op.time = std::max(op.time, Nanoseconds{1});
   return trace;
 }

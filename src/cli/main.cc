@@ -102,6 +102,7 @@ int main(int argc, char** argv) {
   CLI::App app("Trains models that are larger than fast memory: looks at machines and recordings.", "vedette");
   app.set_version_flag("--version", "vedette " VEDETTE_VERSION);
   app.require_subcommand(1);
+  vedette::cli::add_ask(app);
   vedette::cli::add_check(app);
   vedette::cli::add_compare(app);
   vedette::cli::add_doctor(app);

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/time_limit.h"
+#include "cli/ask.h"
 #include "cli/explain.h"
 #include "cli/lab.h"
 #include "cli/output_file.h"
@@ -290,13 +291,24 @@ void add_plan(CLI::App& app) {
 }
 
 void add_check(CLI::App& app) {
-  auto* verb = app.add_subcommand("check", "Judges a plan against every rule");
+  auto* verb =
+      app.add_subcommand("check", "Judges a plan against every rule, or a recorded run against what it should be");
   const auto options = std::make_shared<PlanOptions>();
+  const auto of_run = std::make_shared<RunChecks>();
   verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording")->required();
   auto* plan =
       verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
   add_common(*verb, *options)->excludes(plan);
-  verb->callback([options] { judge(*options); });
+  verb->add_option("--peak", of_run->peak, "of a recorded run: its peak is at most this, 12GiB");
+  verb->add_option("--stall", of_run->stall, "of a recorded run: its steps wait at most this share of their time, 5%");
+  verb->add_flag("--planned", of_run->planned, "of a recorded run: its steps run by a plan");
+  verb->callback([options, of_run] {
+    if (!of_run->any()) return judge(*options);
+    if (!options->plan.empty())
+      throw Failure(
+          {Cause::malformed_input, "--peak, --stall and --planned are of a recorded run; leave the plan out"});
+    check_run(options->trace, *of_run);
+  });
 }
 
 void add_replay(CLI::App& app) {

@@ -11,6 +11,7 @@ class App;
 
 namespace vedette::cli {
 
+void add_ask(CLI::App& app);        // one question to a recording
 void add_check(CLI::App& app);      // whether a plan keeps every rule
 void add_compare(CLI::App& app);    // every policy on the same steps
 void add_doctor(CLI::App& app);     // the abilities of this machine

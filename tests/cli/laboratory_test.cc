@@ -81,6 +81,51 @@ TEST(Fits, RefusesWhatItCannotAnswer) {
   EXPECT_THAT(vedette("fits --list").output, AllOf(HasSubstr("rtx4090"), HasSubstr("mi300x")));
 }
 
+TEST(Ask, AnswersEachQuestionAsATableAndAsJson) {
+  const std::string ask = "ask " + told::record_run("ask.vedette", 5) + " ";
+  for (const char* question : {"hottest", "coldest", "peak", "moved-most", "never-used", "stalls", "late", "pages 0"}) {
+    SCOPED_TRACE(question);
+    EXPECT_EQ(vedette(ask + question).status, 0);
+    const auto rows = nlohmann::json::parse(vedette(ask + question + " --limit 1 --json").output);
+    ASSERT_TRUE(rows.is_array());
+    EXPECT_LE(rows.size(), 1u);
+  }
+  const auto all = nlohmann::json::parse(vedette(ask + "peak --limit 1000 --json").output);
+  ASSERT_FALSE(all.empty());
+  std::uint64_t bytes = 0, grouped = 0;
+  for (const auto& row : all) bytes += row["bytes"].get<std::uint64_t>();
+  for (const auto& row : nlohmann::json::parse(vedette(ask + "peak --group 'w=with w' --json").output))
+    grouped += row["bytes"].get<std::uint64_t>();
+  EXPECT_EQ(grouped, bytes) << "each tensor is in one group";
+  const auto steps = nlohmann::json::parse(vedette(ask + "--sql 'SELECT count(*) n FROM steps' --json").output);
+  EXPECT_EQ(steps[0]["n"], 5);
+}
+
+TEST(Ask, RefusesWhatIsNoQuestionAndWritesNothing) {
+  const std::string recording = told::record_run("asked.vedette", 5), ask = "ask " + recording + " ";
+  expect_one_sentence(vedette(ask), 2, "a question, or --sql, is required");
+  expect_one_sentence(vedette(ask + "hotest"), 1, "there is no question 'hotest' (did you mean 'hottest'?)");
+  expect_one_sentence(vedette(ask + "pages"), 1, "pages is of one tensor: vedette ask RUN pages NAME");
+  expect_one_sentence(vedette(ask + "pages nothing"), 1, "there is no tensor 'nothing'");
+  expect_one_sentence(vedette(ask + "stalls --group a=b"), 1, "--group sums rows of tensors");
+  expect_one_sentence(vedette(ask + "peak --group a"), 1, "--group a is no REGEX=NAME; write 'exp_avg=moments'");
+  expect_one_sentence(vedette(ask + "peak --group '(=b'"), 1, "'(' is no regular expression");
+  expect_one_sentence(vedette(ask + "peak --sql 'SELECT 1'"), 1, "leave 'peak' out");
+  expect_one_sentence(vedette(ask + "--sql 'DELETE FROM steps'"), 1, "--sql: ");
+  expect_one_sentence(vedette("ask " + toy("chain4") + " peak"), 1, "is not a recording");
+  EXPECT_EQ(nlohmann::json::parse(vedette(ask + "--sql 'SELECT count(*) n FROM steps' --json").output)[0]["n"], 5);
+}
+
+// As a job of continuous integration has it: a status, and all that was not kept in one sentence.
+TEST(CheckCommand, JudgesARecordedRun) {
+  const std::string check = "check " + told::record_run("judged.vedette", 5) + " ";
+  EXPECT_EQ(vedette(check + "--peak 100GiB --stall 100%").status, 0);
+  expect_one_sentence(vedette(check + "--peak 1KiB"), 1, "its peak is ");
+  expect_one_sentence(vedette(check + "--stall 5"), 1, "--stall 5 is no share of a step; write 5%");
+  expect_one_sentence(vedette(check + "--peak much"), 1, "'much' is no size");
+  expect_one_sentence(vedette("check " + toy("chain4") + " --planned"), 1, "is not a recording");
+}
+
 struct BadTrace {
   const char *from, *to, *says;
 };
