@@ -34,7 +34,9 @@ class Inside : public ::testing::Test {
   void SetUp() override {
     if (std::getenv("INSIDE_GPU") == nullptr) GTEST_SKIP() << "a case of the test above";
     examples::prepare_device("cuda");
+    if (native == nullptr) native = caching::get();
   }
+  static inline caching::CUDAAllocator* native = nullptr;  // libtorch's own, from before the first guard
 };
 
 constexpr std::int64_t words = 1 << 20;
@@ -44,6 +46,23 @@ std::int64_t allocated() {
   return caching::getDeviceStats(0)
       .allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)]
       .current;
+}
+
+TEST_F(Inside, AGuardIsRefusedWhereTheProgramHasTakenItsAllocatorAway) {
+  const GuardOptions options{.fast_memory = 16_MiB, .fast = "gpu:0"};
+  { const Guard before{options}; }
+  caching::CUDAAllocator* const ours = caching::get();
+  caching::allocator.store(native);
+  try {
+    const Guard guard{options};
+    ADD_FAILURE() << "a guard opened that no allocation comes to";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.error.cause, Cause::unsupported);
+    EXPECT_NE(std::string(failure.what()).find("an allocation of GPU memory does not come to vedette"),
+              std::string::npos)
+        << failure.what();
+  }
+  caching::allocator.store(ours);
 }
 
 TEST_F(Inside, StatisticsCountWhatLiesInTheGuardsRange) {

@@ -328,6 +328,8 @@ bool has_graphs() {
   });
 }
 
+bool pool_here() { return Pools::instance().of(c10::cuda::getCurrentCUDAStream()).has_value(); }
+
 }  // namespace
 }  // namespace vedette::adapter
 
@@ -349,6 +351,9 @@ const vedette::adapter::CudaPart* vedette_cuda_install(vedette::adapter::CudaHoo
                              .wait_beside_captures = &wait_beside_captures,
                              .wait_for_device = &wait_for_device,
                              .bytes_of_pool = &bytes_of_pool,
-                             .has_graphs = &has_graphs};
+                             .has_graphs = &has_graphs,
+                             .pool_here = &pool_here,
+                             .begin_late_fill = &begin_late_fill,
+                             .end_late_fill = &end_late_fill};
   return &part;
 }

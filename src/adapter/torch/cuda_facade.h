@@ -5,6 +5,7 @@
 #pragma once
 #include <c10/core/Allocator.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -62,7 +63,18 @@ struct CudaPart {
   bool (*wait_for_device)() = nullptr;       // false: it cannot, since a stream is captured. The host waits
   std::uint64_t (*bytes_of_pool)(c10::MempoolId_t pool) = nullptr;
   bool (*has_graphs)() = nullptr;  // a pool lives on the current device
+  // The calling thread's current stream allocates from a pool: it is captured, or the thread uses a MemPool.
+  bool (*pool_here)() = nullptr;
+  // On a stream of its own the memory gets late_byte in each byte, `lead` after others. `behind`, a CUstream, waits for
+  // that by an event. nullptr: a call failed. The end waits for the work.
+  static constexpr unsigned char late_byte = 2;
+  void* (*begin_late_fill)(void* memory, std::size_t bytes, void* behind, std::chrono::microseconds lead) = nullptr;
+  void (*end_late_fill)(void* work) = nullptr;
 };
+
+// Of cuda_late_fill.cc.
+void* begin_late_fill(void* memory, std::size_t bytes, void* behind, std::chrono::microseconds lead);
+void end_late_fill(void* work);
 
 }  // namespace vedette::adapter
 

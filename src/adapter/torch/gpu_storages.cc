@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "adapter/torch/allocator.h"
+#include "adapter/torch/behaviour_gpu.h"
 #include "adapter/torch/exported.h"
 #include "adapter/torch/gpu_beside.h"
 #include "adapter/torch/gpu_graphs.h"
@@ -108,7 +109,7 @@ c10::DataPtr GpuStorages::enter(Session& session, const void* name, std::size_t 
 }
 
 c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
-  if (!takes(bytes)) return {};
+  if (!takes(bytes)) return answer_of_gpu(bytes);
   Session* const session = session_.load();
   if (redirected_here != nullptr) return allocate_scratch(*session, bytes);
   if (!announces_this_thread() || !on_its_device()) return {};

@@ -84,6 +84,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   static void note_births(std::vector<Noted>* births) noexcept;
   static void redirect_births(std::vector<Redirected>* births) noexcept;
   c10::DataPtr native(std::size_t bytes) { return native_->allocate(bytes); }  // libtorch's own; may throw
+  const CudaPart& cuda() const noexcept { return *cuda_; }
 
   // Moves every storage of a session to libtorch's own memory, but for those that other libraries have, too. Those for
   // which there is no room stay, and are null where they are away. `say` gets a sentence of either.

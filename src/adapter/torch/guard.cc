@@ -14,6 +14,7 @@
 
 #include "adapter/torch/allocator.h"
 #include "adapter/torch/behaviour.h"
+#include "adapter/torch/behaviour_gpu.h"
 #include "adapter/torch/fused_steps.h"
 #include "adapter/torch/gloo_works.h"
 #include "adapter/torch/gpu_addresses.h"
@@ -52,13 +53,14 @@ class Speaker {
 // libtorch gives its version at run time; another minor version than that of the build has other layouts under the same
 // names. The version of the build may be one that was never tried: then behaviour decides. at::show_config() says it
 // too, and asks for cuDNN's version where there is a GPU.
-std::optional<Error> wrong_libtorch() {
+std::optional<Error> wrong_libtorch(adapter::GpuStorages* gpu) {
   const auto& options = caffe2::GetBuildOptions();
   const auto said = options.find("TORCH_VERSION");
   const std::string found = said == options.end() ? "of an unknown version" : said->second;
   const std::string built = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR) + ".";
   if (found.rfind(built, 0) == 0) {
-    const auto differs = adapter::what_differs();
+    auto differs = adapter::what_differs();
+    if (!differs && gpu != nullptr) differs = adapter::what_differs_on(*gpu);
     if (!differs) return std::nullopt;
     return Error{Cause::unsupported,
                  "libtorch " + found + " is not as vedette knows it, or the program has changed it: " + *differs +
@@ -188,7 +190,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
       fraction_was_divided.store(false);  // each rank has a GPU
     }
   }
-  if (auto wrong = wrong_libtorch()) throw Failure(*std::move(wrong));
+  if (auto wrong = wrong_libtorch(state_->gpu)) throw Failure(*std::move(wrong));
   resolve_vector_math();
   State& state = *state_;
   if (options.fast_memory.value == 0 && !on_gpu) options.fast_memory = fraction(0.5);
