@@ -35,9 +35,21 @@ enum class Live : std::uint8_t {
   budget_bytes,
   dropped_events,
   energy_mj,  // of the steps so far; 0 where no counter is read
+  // As GpuBytes has them (vedette/observer.h), when the last step ended.
+  gpu_bytes,
+  gpu_beside,
+  gpu_most_beside,
+  gpu_large,
+  gpu_pools,
+  gpu_workspaces,
+  gpu_context,
+  host_locked,
+  host_in_locked,
+  host_most_locked,
+  host_pageable,
   count_
 };
-inline constexpr std::uint64_t live_version = 2;
+inline constexpr std::uint64_t live_version = 3;
 
 class LivePage {
  public:

@@ -23,6 +23,7 @@
 
 #include "base/quiet_thread.h"
 #include "profiler/events.h"
+#include "profiler/gpu_bytes.h"
 #include "profiler/live.h"
 #include "profiler/origin.h"
 #include "profiler/ring.h"
@@ -89,9 +90,12 @@ struct Recorder::State {
   NameNumbers names;
   OpEvent op;  // the one that is running
   Nanoseconds step_began;
-  ProcessUse use_began;    // at the step's begin
-  std::string step_phase;  // as told by step_ran()
-  std::optional<std::uint64_t> step_bucket;
+  ProcessUse use_began;  // at the step's begin
+  struct {
+    std::string phase;
+    std::optional<std::uint64_t> bucket;
+  } ran;         // as told by step_ran()
+  GpuBytes gpu;  // as told last
 
   std::unique_ptr<LivePage> live;  // nullptr: there is none
   std::unique_ptr<Births> births;  // guarded by the session's lock; nullptr: stacks are not wanted
@@ -264,16 +268,23 @@ void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
 void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) {
   if (state_->live) {
     constexpr std::string_view phases[] = {"", "warm-up", "profiling", "planned", "foreseen"};
-    const auto phase = std::find(std::begin(phases), std::end(phases), std::string_view(state_->step_phase));
+    const auto phase = std::find(std::begin(phases), std::end(phases), std::string_view(state_->ran.phase));
     state_->live->set(Live::step, step);
     state_->live->set(Live::last_step_ns, static_cast<std::uint64_t>((now - state_->step_began).value));
     state_->live->set(Live::phase,
                       phase == std::end(phases) ? 0 : static_cast<std::uint64_t>(phase - std::begin(phases)));
     state_->live->set(Live::dropped_events, dropped());
+    for (const GpuBytesField& each : gpu_bytes_fields) state_->live->set(each.live, of_this_step.gpu.*each.bytes);
+  }
+  if (of_this_step.gpu != state_->gpu) {
+    state_->gpu = of_this_step.gpu;
+    state_->send([gpu = of_this_step.gpu](Tables& tables) {
+      for (const GpuBytesField& each : gpu_bytes_fields) tables.meta(each.key, std::to_string(gpu.*each.bytes));
+    });
   }
   StepRecord record{.step = step,
-                    .phase = std::exchange(state_->step_phase, {}),
-                    .bucket = std::exchange(state_->step_bucket, {}),
+                    .phase = std::exchange(state_->ran.phase, {}),
+                    .bucket = std::exchange(state_->ran.bucket, {}),
                     .began = state_->step_began,
                     .ended = now,
                     .counters = of_this_step,
@@ -337,8 +348,8 @@ void Recorder::placed(std::uint64_t /*step*/, std::uint64_t bucket, std::span<co
 }
 
 void Recorder::step_ran(std::uint64_t /*step*/, std::string_view phase, std::optional<std::uint64_t> bucket) {
-  state_->step_phase = phase;
-  state_->step_bucket = bucket;
+  state_->ran.phase = phase;
+  state_->ran.bucket = bucket;
 }
 
 void Recorder::sampled(std::uint64_t step, OpIndex op, Bytes resident, Bytes live) {

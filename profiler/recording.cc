@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "profiler/gpu_bytes.h"
 #include "profiler/tables.h"
 
 namespace vedette {
@@ -154,6 +155,12 @@ Result<Database> open_recording(const std::string& path) {
   return database;
 }
 
+GpuBytes gpu_bytes_of(Database& recording) {
+  GpuBytes gpu;
+  for (const GpuBytesField& each : gpu_bytes_fields) gpu.*each.bytes = meta_number(recording, each.key);
+  return gpu;
+}
+
 Origin origin_of(Database& recording) {
   return {.imported = meta(recording, "imported"),
           .started = meta(recording, "started"),
@@ -171,6 +178,7 @@ Origin origin_of(Database& recording) {
                      .moves = meta_number(recording, "table_moves"),
                      .device_bytes = meta_number(recording, "table_device_bytes"),
                      .host_bytes = meta_number(recording, "table_host_bytes")},
+          .gpu = gpu_bytes_of(recording),
           .schema = pragma(recording, "PRAGMA user_version")};
 }
 

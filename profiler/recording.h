@@ -9,6 +9,7 @@
 #include "profiler/sqlite.h"
 #include "vedette/gpu.h"
 #include "vedette/model.h"
+#include "vedette/observer.h"
 #include "vedette/result.h"
 #include "vedette/units.h"
 
@@ -25,6 +26,7 @@ struct Origin {
   std::uint64_t cores = 0;
   Bytes memory;
   GpuTableCounters tables;  // as they were when last told
+  GpuBytes gpu;             // as well
   std::int64_t schema = 0;  // of the file
 };
 

@@ -373,6 +373,17 @@ void bind_counters(py::module_& module) {
       .def_readonly("resident_max_bytes", &Counters::resident_max_bytes)
       .def_readonly("steps", &Counters::steps)
       .def_readonly("ops", &Counters::ops)
+      .def_property_readonly("gpu_bytes", [](const Counters& c) { return c.gpu.on_device; })
+      .def_property_readonly("gpu_beside_bytes", [](const Counters& c) { return c.gpu.beside; })
+      .def_property_readonly("gpu_most_beside_bytes", [](const Counters& c) { return c.gpu.most_beside; })
+      .def_property_readonly("gpu_large_bytes", [](const Counters& c) { return c.gpu.large; })
+      .def_property_readonly("gpu_pool_bytes", [](const Counters& c) { return c.gpu.pools; })
+      .def_property_readonly("gpu_workspace_bytes", [](const Counters& c) { return c.gpu.workspaces; })
+      .def_property_readonly("gpu_context_bytes", [](const Counters& c) { return c.gpu.context; })
+      .def_property_readonly("locked_bytes", [](const Counters& c) { return c.gpu.locked; })
+      .def_property_readonly("in_locked_bytes", [](const Counters& c) { return c.gpu.in_locked; })
+      .def_property_readonly("most_locked_bytes", [](const Counters& c) { return c.gpu.most_locked; })
+      .def_property_readonly("pageable_bytes", [](const Counters& c) { return c.gpu.pageable; })
       .def("__repr__", [](const py::object& counters) {
         std::string text;
         const auto members = py::dict(py::type::of(counters).attr("__dict__"));

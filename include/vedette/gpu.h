@@ -41,6 +41,12 @@ class GpuProgram {
     static_cast<void>(one), static_cast<void>(other), static_cast<void>(bytes);
     return std::nullopt;
   }
+  // Memory of the device that the program holds beside the session's, in bytes. As current_stream().
+  struct Beside {
+    std::uint64_t reserved = 0, most_reserved = 0;       // all of it; at most, as far as the program looked
+    std::uint64_t large = 0, pools = 0, workspaces = 0;  // of it, as GpuBytes names them (vedette/observer.h)
+  };
+  virtual Beside beside() noexcept { return {}; }
 };
 
 // Memory of a table (SessionOptions::table_memory): it never moves, and work may use it at any time. It is given back

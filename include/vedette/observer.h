@@ -62,6 +62,23 @@ struct Placed {             // the addresses of a tensor or a unit in the arena
   Bytes offset, bytes;
 };
 
+// Memory of a GPU that this process holds, and of the host for copies, in bytes, as counters were asked for. Zeros
+// where fast memory is the machine's.
+struct GpuBytes {
+  std::uint64_t on_device = 0;    // in all: the budget, memory for tables, and what lies beside
+  std::uint64_t beside = 0;       // the budget: libtorch's own memory, what it keeps free included; the context
+  std::uint64_t most_beside = 0;  // when it was asked, or an operator took more
+  std::uint64_t large = 0;        // of `beside`: pieces for which the budget had no room
+  std::uint64_t pools = 0;        // ... of CUDA graphs, and MemPools
+  std::uint64_t workspaces = 0;   // ... of cuBLAS, which libtorch keeps
+  std::uint64_t context = 0;      // ... of CUDA, by NVML; 0: it does not know this process
+  std::uint64_t locked = 0;       // of the host: pinned for copies
+  std::uint64_t in_locked = 0;    // ... of which tensors have so much
+  std::uint64_t most_locked = 0;  // its limit, as SessionOptions::slow or the driver has it; 0: none
+  std::uint64_t pageable = 0;     // of the host: behind it, where the driver locked no more
+  bool operator==(const GpuBytes&) const = default;
+};
+
 struct Counters {                                                // since the session opened, or of one step
   std::uint64_t bytes_in = 0, bytes_out = 0, bytes_dropped = 0;  // fetched, written out, evicted without writing
   // With two slow tiers: of the above, the bytes to and from the far one; and bytes that went from the near to the far
@@ -74,6 +91,7 @@ struct Counters {                                                // since the se
   std::uint64_t live_bytes = 0, peak_bytes = 0;              // arena, each allocation rounded up to 64
   std::uint64_t resident_bytes = 0, resident_max_bytes = 0;  // frames in use, in-flight buffers included
   std::uint64_t steps = 0, ops = 0;
+  GpuBytes gpu;  // now
   bool operator==(const Counters&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "profiler/gpu_bytes.h"
 #include "profiler/report/report.h"
 
 namespace vedette::report {
@@ -56,6 +57,13 @@ Json of(const Headline& h) {
           {"bytes_dropped", where(measured, of(h.bytes_dropped))},
           {"faults", where(measured, h.faults)},
           {"dropped_events", h.dropped_events}};
+}
+
+Json of(const GpuBytes& gpu) {
+  if (gpu.on_device == 0) return nullptr;
+  Json all;
+  for (const GpuBytesField& each : gpu_bytes_fields) all[each.key] = gpu.*each.bytes;
+  return all;
 }
 
 Json of(const Origin& o) {
@@ -370,6 +378,7 @@ Json of(const Report& r) {
   all["recomputed"] = of(r.recomputed);
   all["noise"] = of(r.noise);
   all["energy"] = of(r.energy);
+  all["gpu"] = of(r.origin.gpu);
   all["timeline"] = {{"steps", list(r.timeline.steps)}, {"steps_left_out", r.timeline.steps_left_out}};
   all["followed"] = list(r.followed);
   all["overhead"] = of(r.overhead);

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/printable.h"
+#include "profiler/gpu_bytes.h"
 #include "profiler/report/report.h"
 #include "profiler/report/words.h"
 
@@ -84,6 +85,19 @@ void energy(Lines& out, const Report& a, const Report* b) {
   out.figure("energy of a step, mean", {mean(a.energy), b != nullptr ? mean(b->energy) : std::string()});
 }
 
+// Nothing where fast memory is the machine's.
+void gpu_memory(Lines& out, const Report& a, const Report* b) {
+  if (a.origin.gpu.on_device == 0 && (b == nullptr || b->origin.gpu.on_device == 0)) return;
+  const auto both = [&](auto of) { return Pair{of(a.origin.gpu), b != nullptr ? of(b->origin.gpu) : std::string()}; };
+  out.figure("on the GPU, in all", both([](const GpuBytes& gpu) { return readable(Bytes{gpu.on_device}); }));
+  out.figure("beside the budget", both([&](const GpuBytes& gpu) {
+               return readable(Bytes{gpu.beside}) + (b == nullptr ? parts_beside(gpu) : std::string());
+             }));
+  out.figure("host memory, locked", both([&](const GpuBytes& gpu) {
+               return b == nullptr ? words_of_locked(gpu) : readable(Bytes{gpu.locked});
+             }));
+}
+
 void headline(Lines& out, const Report& a, const Report* b) {
   const auto both = [&](auto of) { return Pair{of(a.headline), b != nullptr ? of(b->headline) : std::string()}; };
   if (b != nullptr) out.figure("", {"this run", "the other"});
@@ -105,6 +119,7 @@ void headline(Lines& out, const Report& a, const Report* b) {
              }));
   noise(out, a, b);
   energy(out, a, b);
+  gpu_memory(out, a, b);
   out.figure("plain step", both([](const Headline& h) { return readable(h.plain_step); }));
   out.figure("speed, of plain", both([](const Headline& h) { return times(h.speed_of_plain); }));
   out.figure("bound, as profiled", both([](const Headline& h) { return readable(h.bound); }));

@@ -2,6 +2,7 @@
 simulated GPU: the plain run's bits within the budget, without a race."""
 
 import io
+import os
 
 import gpu_trainings as trainings
 import on_simulated_gpu
@@ -193,6 +194,194 @@ def less_and_less():
     assert moved[0] < moved[4] < moved[-1]
 
 
+def pinned_is_what_was_asked():
+    """9 and 11: a hundred tensors of a size that is no power of two lie on the host: what is locked is their sum, and a limit holds. The report says both."""
+    import json
+    import subprocess
+    import sys
+    import tempfile
+
+    import torch
+    import vedette
+
+    words_of_tensor, count = (1295 << 10) // 4, 100
+    with tempfile.TemporaryDirectory() as place:
+        recording = f"{place}/run.vedette"
+        with vedette.Guard("8MiB", fast="gpu:0", slow="host", record=recording, on_message=lambda _: None) as guard:
+            tensors = []
+            with guard.step():
+                for number in range(count):
+                    tensors.append(torch.full((words_of_tensor,), float(number), device="cuda"))
+            counters = guard.counters
+            assert counters.in_locked_bytes > 0.9 * count * words_of_tensor * 4
+            print(counters.locked_bytes, counters.in_locked_bytes)
+            assert counters.locked_bytes <= 1.05 * counters.in_locked_bytes
+            for number, tensor in enumerate(tensors):
+                assert tensor.eq(number).all().item()
+            locked = counters.locked_bytes
+            del tensors, tensor
+        command = [os.path.join(os.environ["VEDETTE_BUILD"], "vedette"), "report", recording]
+        quiet = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        told = json.loads(subprocess.run([*command, "--json", "-o", "-"], env=quiet, capture_output=True, text=True, check=True).stdout)
+        assert told["run"]["gpu"]["locked_bytes"] == locked, told["run"]["gpu"]
+        text = subprocess.run([*command, "--text", "-o", "-"], env=quiet, capture_output=True, text=True, check=True).stdout
+        assert "host memory, locked" in text and "beside the budget" in text, text[:2000]
+    with vedette.Guard("8MiB", fast="gpu:0", slow="host:8MiB", on_message=print) as guard:
+        tensors = []
+        for number in range(8):
+            tensors.append(torch.full((words_of_tensor,), float(number), device="cuda"))
+            counters = guard.counters
+            assert counters.locked_bytes <= counters.most_locked_bytes == 8 << 20
+        for number, tensor in enumerate(tensors):
+            assert tensor.eq(number).all().item()
+
+
+def lengths_rise_and_fall():
+    """12: lengths that grow and shrink, five times: after the longest, no host memory is locked any more, and none is taken."""
+    import torch
+    import vedette
+
+    torch.manual_seed(9)
+    with vedette.Guard("3MiB", fast="gpu:0", slow="host", on_message=lambda _: None) as guard:
+        model = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(6)]).to("cuda")
+        optimizer = trainings.adam(model.parameters())
+        trainings.watched(guard, model, optimizer)
+        locked = []
+        for _ in range(5):
+            for rows in [*range(128, 1025, 64), *range(1024, 127, -64)]:
+                with guard.step():
+                    x = torch.ones(rows, 128, device="cuda")
+                    y = x
+                    for layer in model:
+                        y = torch.relu(layer(y))
+                    trainings.update(optimizer, y.square().mean())
+                    del x, y
+            locked.append(guard.counters.locked_bytes)
+        print(f"locked after each rise and fall: {[bytes >> 10 for bytes in locked]} KiB, tensors in {guard.counters.in_locked_bytes >> 10}")
+        assert locked[0] > 0 and locked[1:] == locked[1:2] * 4
+
+
+def checkpoints_keep_both_budgets():
+    """14: a checkpoint of a model with its optimizer, saved and loaded under a guard: the same bits, and both budgets hold."""
+    import torch
+    import vedette
+
+    def half(guard, model, optimizer, first):
+        losses = []
+        for step in range(first, first + trainings.steps // 2):
+            with trainings.step_of(guard):
+                tokens = trainings.batch(step)
+                losses.append(trainings.update(optimizer, trainings.loss_of(model, tokens)))
+                del tokens
+        return losses
+
+    def both_halves(guard):
+        file = io.BytesIO()
+        model = trainings.decoder()
+        optimizer = trainings.adam(model.parameters())
+        trainings.watched(guard, model, optimizer)
+        losses = half(guard, model, optimizer, 0)
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+        del model, optimizer
+        file.seek(0)
+        saved = torch.load(file, map_location="cpu")
+        model = trainings.decoder()
+        optimizer = trainings.adam(model.parameters())
+        trainings.watched(guard, model, optimizer)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        del saved
+        losses += half(guard, model, optimizer, trainings.steps // 2)
+        return trainings.result(model, losses)
+
+    plain = both_halves(None)
+    with vedette.Guard("256MiB", fast="gpu:0", slow="host", on_message=lambda _: None) as guard:
+        assert both_halves(guard) == plain
+        peak = guard.counters.peak_bytes
+    for share in (0.5, 0.3):
+        host = peak * 5 // 4 >> 20 << 20
+        with vedette.Guard(int(share * peak), fast="gpu:0", slow=f"host:{host}B", on_message=print) as guard:
+            assert both_halves(guard) == plain, share
+            counters = guard.counters
+            assert counters.resident_max_bytes <= guard.budget
+            assert 0 < counters.locked_bytes <= host and counters.gpu_large_bytes == 0
+            print(f"{share}: locked {counters.locked_bytes >> 10} of {host >> 10} KiB, {counters.bytes_out >> 10} KiB out")
+
+
+def nothing_locks_more():
+    """10: the driver locks 4 MiB and no more: training goes on over pageable memory, and a sentence names the limit."""
+    import gpu_test
+    import vedette
+
+    plain = gpu_test.train()
+    said = []
+    with vedette.Guard("4MiB", fast="gpu:0", slow="host", on_message=said.append) as guard:
+        assert gpu_test.train(guard) == plain
+        counters = guard.counters
+        print(said, counters.locked_bytes, counters.moved_between_slow_tiers)
+        assert 0 < counters.locked_bytes <= 4 << 20 and counters.moved_between_slow_tiers > 0
+    assert sum("the driver pins no more than" in sentence for sentence in said) == 1, said
+
+
+def too_large_a_batch():
+    """Neither the budget nor the device has room for a batch. The error is PyTorch's own, and a smaller batch trains on."""
+    import torch
+    import vedette
+
+    def train(guard):
+        torch.manual_seed(10)
+        model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(8)]).to("cuda")
+        optimizer, losses, failed = trainings.adam(model.parameters()), [], 0
+        trainings.watched(guard, model, optimizer)
+        for step in range(2 * trainings.steps):
+            rows = 1 << 15 if guard and step in (3, 9) else 256
+            try:
+                with trainings.step_of(guard):
+                    x = torch.randn(rows, 256, generator=torch.Generator().manual_seed(step)).to("cuda")
+                    y = x
+                    for layer in model:
+                        y = torch.relu(layer(y))
+                    losses.append(trainings.update(optimizer, (y - x).square().mean()))
+            except torch.OutOfMemoryError as error:
+                assert "CUDA out of memory" in str(error), error
+                failed += 1
+                optimizer.zero_grad()
+            x = y = None
+            if rows > 256:
+                with trainings.step_of(guard):
+                    x = torch.randn(256, 256, generator=torch.Generator().manual_seed(step)).to("cuda")
+                    y = x
+                    for layer in model:
+                        y = torch.relu(layer(y))
+                    losses.append(trainings.update(optimizer, (y - x).square().mean()))
+                    x = y = None
+        return trainings.result(model, losses), failed
+
+    plain, _ = train(None)
+    with vedette.Guard("9MiB", fast="gpu:0", slow="host", on_message=print) as guard:
+        bits, failed = train(guard)
+        assert failed == 2 and bits == plain
+        assert guard.phase in ("planned", "foreseen"), guard.phase
+
+
+def operands_without_room():
+    """The same where the operands alone have none: three tensors in turns are larger than the budget together."""
+    import torch
+    import vedette
+
+    count = 3 << 20
+    with vedette.Guard("30MiB", fast="gpu:0", slow="host", on_message=print) as guard:
+        a = torch.full((count,), 1.0, device="cuda")
+        torch.addcmul(a, a, a)  # the simulated device knows the shape of a result once it has run
+        b, c = (torch.full((count,), float(number), device="cuda") for number in (2, 3))
+        try:
+            torch.addcmul(a, b, c)
+            raise AssertionError("there was room")
+        except torch.OutOfMemoryError as error:
+            assert "CUDA out of memory" in str(error), error
+        assert [tensor.sum().item() for tensor in (a, b, c)] == [count, 2 * count, 3 * count]
+
+
 def shift():
     trainings.in_halves_and_thirds(shifted_targets)
 
@@ -215,7 +404,8 @@ def keep_views():
 
 
 class Reports(on_simulated_gpu.Processes):
-    functions = (shift, checkpoint, saved_while_away, generate_and_train, route, less_and_less, add_in_place, keep_views)
+    functions = (shift, checkpoint, saved_while_away, generate_and_train, route, less_and_less, add_in_place, keep_views, pinned_is_what_was_asked,
+                 lengths_rise_and_fall, checkpoints_keep_both_budgets)
 
     def test_1_targets_with_an_offset_and_two_streams(self):
         self.run_there(shift)
@@ -225,6 +415,15 @@ class Reports(on_simulated_gpu.Processes):
 
     def test_6_saved_while_it_is_away_and_brought_home(self):
         self.run_there(saved_while_away)
+
+    def test_9_and_11_what_is_locked_is_what_was_asked(self):
+        self.run_there(pinned_is_what_was_asked)
+
+    def test_12_lengths_that_rise_and_fall(self):
+        self.run_there(lengths_rise_and_fall)
+
+    def test_14_a_checkpoint_keeps_both_budgets(self):
+        self.run_there(checkpoints_keep_both_budgets)
 
     def test_15_generation_and_training_in_turns(self):
         self.run_there(generate_and_train)
@@ -240,6 +439,25 @@ class Reports(on_simulated_gpu.Processes):
 
     def test_22_views_that_alone_are_saved(self):
         self.run_there(keep_views)
+
+
+class LockedMemoryThatEnds(on_simulated_gpu.Processes):
+    functions = (nothing_locks_more,)
+    environment = {"SIMULATED_GPU": "lock_mib=4"}
+
+    def test_10_tensors_go_through_what_is_locked_to_pageable_memory(self):
+        self.run_there(nothing_locks_more)
+
+
+class ADeviceWithoutRoom(on_simulated_gpu.Processes):
+    functions = (too_large_a_batch, operands_without_room)
+    environment = {"SIMULATED_GPU": "memory_mib=40"}
+
+    def test_a_batch_that_is_too_large_is_an_error_to_go_on_after(self):
+        self.run_there(too_large_a_batch)
+
+    def test_operands_without_room_are_the_same_error(self):
+        self.run_there(operands_without_room)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,28 @@ class Counters:
     """The most fast memory that was in use; never above the budget."""
     steps: int
     ops: int
+    gpu_bytes: int
+    """What this process holds of the GPU's memory in all: the budget, and what lies beside it. This and all below: now; 0 on the CPU."""
+    gpu_beside_bytes: int
+    """PyTorch's own memory, what it keeps free included, and CUDA's context."""
+    gpu_most_beside_bytes: int
+    """Of all moments at which it was asked, or an operator took more."""
+    gpu_large_bytes: int
+    """Of it: pieces for which the budget had no room."""
+    gpu_pool_bytes: int
+    """Of it: pools of CUDA graphs, and MemPools."""
+    gpu_workspace_bytes: int
+    """Of it: cuBLAS's, which PyTorch keeps."""
+    gpu_context_bytes: int
+    """Of it: CUDA's context, by NVML; 0 where that does not know this process."""
+    locked_bytes: int
+    """Host memory that is locked for copies to and from the GPU."""
+    in_locked_bytes: int
+    """Of it: what tensors have."""
+    most_locked_bytes: int
+    """Its limit; 0: none."""
+    pageable_bytes: int
+    """Host memory behind it, where the driver locked no more."""
 
 class _Optimizer(Protocol):
     param_groups: list[dict[str, Any]]

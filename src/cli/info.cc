@@ -13,6 +13,7 @@
 #include "base/readable.h"
 #include "cli/print.h"
 #include "cli/verbs.h"
+#include "profiler/gpu_bytes.h"
 #include "profiler/recording.h"
 
 namespace vedette::cli {
@@ -67,6 +68,11 @@ void print_headline(const Headline& h) {
   if (const GpuTableCounters& tables = h.origin.tables; tables.bytes() > 0)
     print("tables         {}, {} of it in GPU memory; {} rows looked up there, {} in the host's\n",
           readable({tables.bytes()}), readable({tables.device_bytes}), tables.rows_on_device, tables.rows_on_host);
+  if (const GpuBytes& gpu = h.origin.gpu; gpu.on_device > 0) {
+    print("on the GPU     {}, {} beside the budget{}\n", readable({gpu.on_device}), readable({gpu.beside}),
+          parts_beside(gpu));
+    print("host, locked   {}\n", words_of_locked(gpu));
+  }
   print("stalls         {}, {} together\nfaults         {}\n", h.stall_count, milliseconds(h.stall_time), h.faults);
   print("profiles       {}\nplans          {}\n", h.profiles, h.plans);
   for (const std::string& reason : h.reasons) print("               {}\n", reason);

@@ -17,6 +17,7 @@
 #include "cli/finite.h"
 #include "cli/print.h"
 #include "cli/verbs.h"
+#include "profiler/gpu_bytes.h"
 #include "profiler/live.h"
 
 namespace vedette::cli {
@@ -55,6 +56,13 @@ void print_sample(const Sample& now, const Sample* before) {
         r[Live::step], phases[phase], time(static_cast<double>(r[Live::last_step_ns])));
   print("  resident {} of {}, alive {}\n", readable({r[Live::resident_bytes]}), readable({r[Live::budget_bytes]}),
         readable({r[Live::live_bytes]}));
+  GpuBytes gpu;
+  for (const GpuBytesField& each : gpu_bytes_fields) gpu.*each.bytes = r[each.live];
+  if (gpu.on_device > 0) {
+    print("  on the GPU {}, {} beside the budget{}\n", readable({gpu.on_device}), readable({gpu.beside}),
+          parts_beside(gpu));
+    print("  host, locked: {}\n", words_of_locked(gpu));
+  }
   print("  {:<10}{:>14}{:>14}\n", "", "in all", "a second");
   const auto row = [&](const char* name, Live which, std::string (*words)(double)) {
     const bool rated = seconds > 0 && r[which] >= before->reading[which];

@@ -46,17 +46,19 @@ void populate(const Mapping& memory) {
 }  // namespace
 
 PinnedPool::PinnedPool(std::shared_ptr<const Device> device, const Options& options)
-    : device_(std::move(device)), options_(options), of_driver_(options.of_driver) {}
+    : device_(std::move(device)), options_(options), most_(options.most.value), of_driver_(options.of_driver) {}
 
 PinnedPool::~PinnedPool() {
   const Current current(*device_);
   const BesideCaptures here(*device_);
-  for (const Piece& piece : pieces_) {
-    if (piece.mapping)
-      device_->calls().host_unregister(piece.data);
-    else
-      device_->calls().host_free(piece.data);
-  }
+  for (const Piece& piece : pieces_) give_back_to_driver(piece);
+}
+
+void PinnedPool::give_back_to_driver(const Piece& piece) const {
+  if (piece.mapping)
+    device_->calls().host_unregister(piece.data);
+  else
+    device_->calls().host_free(piece.data);
 }
 
 std::size_t PinnedPool::rounded(Bytes bytes) const noexcept {
@@ -73,15 +75,15 @@ bool PinnedPool::bind_to_nearest_node(const Mapping& memory) const noexcept {
 }
 
 Result<void> PinnedPool::grow(std::size_t bytes) {
-  if (options_.most.value != 0 && registered_ + bytes > options_.most.value)
+  if (most_ != 0 && registered_ + bytes > most_)
     return Error{.cause = Cause::out_of_memory,
-                 .message = "pinned memory is limited to " + readable(options_.most) + ", and " +
+                 .message = "pinned memory is limited to " + readable(Bytes{most_}) + ", and " +
                             readable({registered_}) +
                             " are in use; raise the host's budget (\"host:SIZE\"), or put a disk below it "
                             "(\"host:SIZE+nvme:DIRECTORY\")"};
   auto piece = of_driver_ ? allocated(bytes) : registered(bytes);
   if (!piece) return piece.error();
-  holes_[piece->data] = bytes;
+  holes_[piece->data] = piece->bytes = bytes;
   registered_ += bytes;
   pieces_.push_back(std::move(*piece));
   return {};
@@ -98,7 +100,7 @@ Result<PinnedPool::Piece> PinnedPool::registered(std::size_t bytes) {
   const int number = device_->calls().host_register(data, bytes, host_register_portable);
   if (number == success) {
     on_nearest_node_ = bound;
-    return Piece{.data = data, .mapping = std::move(*memory)};
+    return Piece{.data = data, .mapping = std::move(*memory), .bytes = bytes};
   }
   memory->empty();  // its pages are the driver's to take
   auto piece = allocated(bytes);
@@ -113,7 +115,7 @@ Result<PinnedPool::Piece> PinnedPool::allocated(std::size_t bytes) const {
   const int number = device_->calls().host_allocate(&data, bytes, host_allocate_portable);
   if (number != success)
     return device_->driver().error(number, "pinning " + readable({bytes}) + " of host memory", Driver::Memory::of_host);
-  return Piece{.data = static_cast<std::byte*>(data), .mapping = std::nullopt};
+  return Piece{.data = static_cast<std::byte*>(data), .mapping = std::nullopt, .bytes = bytes};
 }
 
 // Best fit: the smallest hole that is wide enough.
@@ -134,12 +136,53 @@ Result<std::byte*> PinnedPool::take(Bytes wanted) {
   const std::size_t bytes = rounded(wanted);
   const std::lock_guard lock(guard_);
   if (std::byte* const slot = take_hole(bytes); slot != nullptr) return slot;
-  std::size_t piece = std::max<std::size_t>(bytes, options_.piece.value);
-  // The last piece before the limit may be smaller than the others.
-  if (options_.most.value != 0 && options_.most.value > registered_)
-    piece = std::max(bytes, std::min<std::size_t>(piece, options_.most.value - registered_));
-  if (auto grown = grow(piece); !grown) return grown.error();
+  const std::size_t piece = piece_for(bytes);
+  auto grown = grow(piece);
+  if (!grown && piece > bytes) grown = grow(bytes);  // the driver may still have so much
+  if (!grown) {
+    const bool by_driver = grown.error().cause == Cause::out_of_memory && (most_ == 0 || registered_ + bytes <= most_);
+    if (by_driver && registered_ > 0) refused_ = true, most_ = registered_;
+    return grown.error();
+  }
+  expected_ -= std::min(expected_, piece);
   return take_hole(bytes);
+}
+
+std::size_t PinnedPool::piece_for(std::size_t bytes) const {
+  constexpr std::size_t part = 20, least = 2 << 20;
+  const std::size_t most = options_.piece.value;
+  const std::size_t wanted = std::min(most, std::max({expected_, registered_ / part, least}));
+  const std::size_t whole = expected_ > 0 ? std::max(wanted, bytes) : std::max<std::size_t>(wanted / bytes, 1) * bytes;
+  // The last piece before the limit may be smaller than the others.
+  return most_ > registered_ ? std::max(bytes, std::min(whole, most_ - registered_)) : whole;
+}
+
+void PinnedPool::expect(Bytes bytes) {
+  const std::lock_guard lock(guard_);
+  expected_ = bytes.value;
+}
+
+bool PinnedPool::regroup(Bytes wanted) {
+  const std::size_t bytes = rounded(wanted);
+  const std::lock_guard lock(guard_);
+  const auto is_free = [&](const Piece& piece) {
+    const auto hole = holes_.find(piece.data);
+    return hole != holes_.end() && hole->second == piece.bytes;
+  };
+  if (most_ == 0) return false;
+  std::size_t free = most_ - registered_;
+  for (const Piece& piece : pieces_) free += is_free(piece) ? piece.bytes : 0;
+  if (free < bytes) return false;
+  const Current current(*device_);
+  std::erase_if(pieces_, [&](const Piece& piece) {
+    if (registered_ + bytes <= most_ || !is_free(piece)) return false;
+    holes_.erase(piece.data);
+    registered_ -= piece.bytes;
+    const BesideCaptures here(*device_);
+    give_back_to_driver(piece);
+    return true;
+  });
+  return grow(bytes).ok();
 }
 
 std::byte* PinnedPool::take_registered(Bytes wanted) {
@@ -170,7 +213,11 @@ void PinnedPool::give_back(std::byte* slot, Bytes wanted) {
 
 PinnedPool::Usage PinnedPool::usage() const {
   const std::lock_guard lock(guard_);
-  return {.registered = {registered_}, .taken = {taken_}, .on_nearest_node = on_nearest_node_, .of_driver = of_driver_};
+  return {.registered = {registered_},
+          .taken = {taken_},
+          .on_nearest_node = on_nearest_node_,
+          .of_driver = of_driver_,
+          .refused = refused_};
 }
 
 }  // namespace vedette::cuda

@@ -12,6 +12,8 @@ namespace vedette {
 namespace {
 
 constexpr std::uint64_t spare_part = 8;  // of the limit: kept free ahead of need
+constexpr Bytes page = 4_KiB;            // of pageable memory behind it: the pool's alignment
+constexpr std::uint32_t depth = 64;      // of its copies
 
 }  // namespace
 
@@ -21,6 +23,7 @@ HostSlots::HostSlots(std::shared_ptr<const cuda::Device> device, cuda::Points& p
       limit_(options.most_pinned),
       disk_(std::move(options.disk)),
       waiting_(std::move(options.waiting)),
+      pins_no_more_(std::move(options.pins_no_more)),
       pool_(device_, {.most = limit_, .alignment = disk_ == nullptr ? 4_KiB : disk_->piece()}) {}
 
 HostSlots::~HostSlots() {
@@ -95,12 +98,32 @@ Result<std::byte*> HostSlots::memory_for(Bytes bytes, bool may_wait) {
     if (std::byte* const memory = memory_of_the_dead(bytes)) return memory;
   }
   auto memory = pool_.take(bytes);
+  if (!memory && goes_on_pageable()) memory = pool_.take(bytes);
   // A slot that does not fit waits for room; a refusal of the driver is the caller's.
   const auto lacks_room = [&] { return !memory && memory.error().cause == Cause::out_of_memory; };
   if (lacks_room() && make_room_of_what_ended()) memory = pool_.take(bytes);
   while (lacks_room() && may_wait && wait_for_something(bytes)) memory = pool_.take(bytes);
+  // Its own piece where those that are pinned are too small, once all that lay in them is elsewhere.
+  if (lacks_room() && may_wait && pool_.regroup(bytes)) memory = pool_.take(bytes);
   if (lacks_room() && failed_) return *std::exchange(failed_, std::nullopt);
   return memory;
+}
+
+bool HostSlots::goes_on_pageable() {
+  const cuda::PinnedPool::Usage usage = pool_.usage();
+  if (!usage.refused || is_pageable_ || limit_ == usage.registered) return false;
+  const Bytes left = limit_ - usage.registered;  // of what was asked for
+  const auto pages = limit_.value == 0 ? unlimited_slots : static_cast<std::uint32_t>(left.value / page.value);
+  limit_ = usage.registered;
+  const bool has_disk = disk_ != nullptr;
+  if (!has_disk) {
+    auto store = open_host_store(page, depth, pages);
+    if (!store) return false;
+    disk_ = std::make_unique<DiskThread>(std::move(*store));
+    is_pageable_ = true;
+  }
+  if (pins_no_more_) pins_no_more_(limit_, has_disk);
+  return true;
 }
 
 // Room comes from slots that died and from slots that go far. Their copies may still run: the host waits for one.
@@ -148,12 +171,19 @@ void HostSlots::prepare(std::vector<Bytes> slots) {
   std::sort(slots.begin(), slots.end(), [](Bytes a, Bytes b) { return a > b; });
   prepared_ = true;
   std::vector<std::pair<std::byte*, Bytes>> taken;
+  const cuda::PinnedPool::Usage usage = pool_.usage();
+  const std::uint64_t half = limit_.value == 0 ? ~std::uint64_t{0} : limit_.value / 2;
+  std::uint64_t all = 0;
+  for (const Bytes bytes : slots) all += room_of(bytes);
+  all -= std::min(all, (usage.registered - usage.taken).value);
+  pool_.expect({std::min(all, half - std::min(half, usage.registered.value))});
   for (const Bytes bytes : slots) {
     if (limit_.value != 0 && pool_.usage().registered + bytes > Bytes{limit_.value / 2}) break;
     const auto memory = pool_.take(bytes);
     if (!memory) break;  // take() says so where the slot is needed
     taken.emplace_back(*memory, bytes);
   }
+  pool_.expect({});
   for (const auto& [memory, bytes] : taken) pool_.give_back(memory, bytes);
 }
 
@@ -344,7 +374,12 @@ void HostSlots::advance() {
 
 HostSlots::Counters HostSlots::counters() const {
   const auto usage = pool_.usage();
-  return {.pinned = usage.registered, .to_disk = to_disk_, .from_disk = from_disk_};
+  return {.pinned = usage.registered,
+          .taken = usage.taken,
+          .most_pinned = limit_,
+          .pageable = is_pageable_ ? Bytes{std::uint64_t{pieces_ - free_pieces_.size()} * page.value} : Bytes(),
+          .to_disk = to_disk_,
+          .from_disk = from_disk_};
 }
 
 }  // namespace vedette

@@ -1,7 +1,8 @@
 // Host memory of blocks that are away from the GPU: pinned slots within a limit and, where there is a disk, its pieces
 // behind them. A copy to or from the device uses a near slot alone. A slot goes far when the plan says so, or when
 // pinned memory is nearly used up: the one that was filled longest ago. It is read back into pinned memory before the
-// device's copy, ahead of need where the plan says so.
+// device's copy, ahead of need where the plan says so. Where the driver pins no more before the limit, what is pinned
+// is the limit, and without a disk pageable memory takes its part: pinned memory is the ring through which slots pass.
 //
 //        take             send_far, or no room: write       bring, need: read
 //   (none) --> near ------------------------------> far ----------------------> near
@@ -32,13 +33,17 @@ class HostSlots {
   enum class WaitsFor : std::uint8_t { room, bytes };  // of the disk
   // The calling thread begins to wait, or has waited. Calls do not nest.
   using Waiting = std::function<void(WaitsFor, bool begins)>;
+  using PinsNoMore = std::function<void(Bytes limit, bool there_is_a_disk)>;  // called once
   struct Options {
     Bytes most_pinned;                           // 0: without limit
     std::unique_ptr<DiskThread> disk = nullptr;  // nullptr: there is none
     Waiting waiting = {};
+    PinsNoMore pins_no_more = {};
   };
   struct Counters {
     Bytes pinned;              // registered; it never shrinks
+    Bytes taken, most_pinned;  // of it, by slots; and its limit, 0: none
+    Bytes pageable;            // behind it, where the driver pinned no more
     Bytes to_disk, from_disk;  // moved so far
   };
 
@@ -104,12 +109,15 @@ class HostSlots {
   bool wait_for_something(Bytes bytes);  // false: nothing that could make room
   Result<void> make_pieces(Slot& slot);
   void drop_memory(Slot& slot);
+  bool goes_on_pageable();  // the driver has just refused; false: it has not, or nothing is pinned
 
   const std::shared_ptr<const cuda::Device> device_;
   cuda::Points& points_;
-  const Bytes limit_;
+  Bytes limit_;
   std::unique_ptr<DiskThread> disk_;
+  bool is_pageable_ = false;  // the disk
   const Waiting waiting_;
+  const PinsNoMore pins_no_more_;
   cuda::PinnedPool pool_;
   std::vector<Slot> slots_;
   std::vector<HostSlot> unused_, dead_;

@@ -46,7 +46,11 @@ PlaceExecutor::PlaceExecutor(std::shared_ptr<const cuda::Device> device, const O
       host_(device_, points_,
             {.most_pinned = options.most_pinned,
              .disk = std::move(parts.disk),
-             .waiting = [this](HostSlots::WaitsFor what, bool begins) { tell_of_wait(what, begins); }}),
+             .waiting = [this](HostSlots::WaitsFor what, bool begins) { tell_of_wait(what, begins); },
+             .pins_no_more =
+                 [this](Bytes limit, bool there_is_a_disk) {
+                   if (watcher_ != nullptr) watcher_->pins_no_more(limit, there_is_a_disk);
+                 }}),
       in_number_(points_.number_of(in_.handle())),
       out_number_(points_.number_of(out_.handle())),
       arena_(options.budget, options.alignment) {}

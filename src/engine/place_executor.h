@@ -74,6 +74,7 @@ class PlaceExecutor {
     // call.
     virtual void wait_begins(HostSlots::WaitsFor) noexcept {}
     virtual void wait_ends() noexcept {}
+    virtual void pins_no_more(Bytes /*limit*/, bool /*there_is_a_disk*/) noexcept {}
   };
 
   struct Options {

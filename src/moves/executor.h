@@ -229,6 +229,7 @@ class Executor {
   // Of the latest step that is known of and was not given out; `wait`: of the step that ended last.
   virtual std::optional<StepTimes> take_times(bool wait) noexcept { return static_cast<void>(wait), std::nullopt; }
   virtual Counters counters() const noexcept = 0;
+  virtual GpuBytes gpu_bytes() noexcept { return {}; }  // of Counters; counters() leaves them out
   virtual std::optional<Error> take_error() noexcept = 0;
   virtual std::uint32_t held_chunks() const noexcept = 0;
   virtual std::uint32_t largest_op_chunks() const noexcept = 0;  // with chunks held

@@ -364,6 +364,7 @@ void SessionCore::release_hold(ChunkRange chunks) noexcept {
 
 Counters SessionCore::counters() const noexcept {
   Counters counters = executor_->counters();
+  counters.gpu = executor_->gpu_bytes();
   const std::lock_guard lock(mutex_);
   counters.live_bytes = arena_.live_bytes();
   counters.peak_bytes = arena_.peak_bytes();

@@ -366,6 +366,7 @@ void SessionCore::report_step_end(Nanoseconds now) {
                        &Counters::ops_recomputed, &Counters::recompute_ns})
     of_step.*counter -= begin_.counters.*counter;
   of_step.steps = 1;
+  of_step.gpu = executor_->gpu_bytes();
   options_.observer->step_ran(logger_.step(), phase_now(),
                               runs_whole() ? std::optional(buckets_.current()->id()) : std::nullopt);
   options_.observer->step_ended(logger_.step(), now, of_step);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/readable.h"
 
 namespace vedette::detail {
 
@@ -116,6 +117,16 @@ void GpuExecutor::wait_ends() noexcept {
   if (aside_) return;
   const Marks::Mark mark = times_.end_aside(stream());
   if (options_.reports != nullptr) options_.reports->wait_is_queued(stream(), mark);
+}
+
+void GpuExecutor::pins_no_more(Bytes limit, bool there_is_a_disk) noexcept {
+  if (!options_.say) return;
+  const std::string before = "the driver pins no more than " + readable(limit) + " of host memory; ";
+  options_.say(before + (there_is_a_disk
+                             ? "what does not fit there goes on to the disk below it"
+                             : "tensors that are away go through it to pageable memory and back, which is slower; "
+                               "allow more locked memory, or give less to hold: a limit (\"host:SIZE\"), or a disk "
+                               "(\"host:SIZE+nvme:DIRECTORY\")"));
 }
 
 void GpuExecutor::set_observer(Observer* observer) noexcept {
@@ -402,49 +413,6 @@ std::uint32_t GpuExecutor::largest_op_chunks() const noexcept {
 std::string GpuExecutor::mechanism() const {
   return "tensors at planned places of " + device_->name() + ", copied on a stream each way" +
          (options_.disk ? std::string(", a thread for the disk") : std::string());
-}
-
-// --- GpuMemory -------------------------------------------------------------------------------------------------------
-
-DeviceAddress GpuExecutor::address(const void* name) const noexcept {
-  const std::lock_guard lock(mutex_);
-  const BlockIndex* const block = block_of(name);
-  return block == nullptr ? 0 : places_->address(*block);
-}
-
-void GpuExecutor::allow_moves(const void* name) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (const BlockIndex* const block = block_of(name)) places_->allow_moves(*block);
-}
-
-void GpuExecutor::forbid_moves(const void* name) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (const BlockIndex* const block = block_of(name)) places_->forbid_moves(*block);
-}
-
-void GpuExecutor::will_be_captured() noexcept {
-  const cuda::Current current(*device_);
-  const std::lock_guard lock(mutex_);
-  places_->cover_all_uses();
-}
-
-void GpuExecutor::used_on(const void* name, void* stream) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (const BlockIndex* const block = block_of(name))
-    places_->record_stream(*block, static_cast<cuda::StreamHandle>(stream));
-}
-
-GpuMemory::Range GpuExecutor::memory() const noexcept {
-  const std::lock_guard lock(mutex_);
-  const PlaceExecutor::Counters places = places_->counters();
-  return {.address = places_->range(),
-          .bytes = options_.budget.value,
-          .in_use = places.in_use.value,
-          .most_in_use = places.most_in_use.value};
-}
-
-void GpuExecutor::looked_up(const GpuLookup& lookup, void* stream) noexcept {
-  if (tables_ != nullptr) tables_->looked_up(lookup, static_cast<cuda::StreamHandle>(stream));
 }
 
 }  // namespace vedette::detail

@@ -10,6 +10,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <mutex>
@@ -50,6 +51,7 @@ class GpuExecutor final : public Executor,
     Bytes unit = {512};                                // of places
     bool managed = false;                              // the device's memory (cuda/managed_tracker.h)
     LinkSpeed link = {};                               // to pinned memory; 0: not known
+    std::function<void(std::string_view)> say = {};    // posts a sentence
   };
   static Result<std::unique_ptr<GpuExecutor>> make(std::shared_ptr<const cuda::Device> device, Options options,
                                                    std::unique_ptr<DiskThread> disk = nullptr);
@@ -85,6 +87,7 @@ class GpuExecutor final : public Executor,
   Nanoseconds stalled_since_last_asked() noexcept override { return {}; }  // the device stalls, not the host
   std::optional<StepTimes> take_times(bool wait) noexcept override;
   Counters counters() const noexcept override;
+  GpuBytes gpu_bytes() noexcept override;
   std::optional<Error> take_error() noexcept override;
   std::uint32_t held_chunks() const noexcept override;
   std::uint32_t largest_op_chunks() const noexcept override;
@@ -134,13 +137,14 @@ class GpuExecutor final : public Executor,
   using Holds = std::unordered_multimap<std::uint32_t, Hold>;  // by first chunk
 
   GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options);
-  // These six with the lock held.
+  // These seven with the lock held.
   bool may_move(BlockIndex block) noexcept override;
   void moved(BlockIndex block, cuda::Address address) noexcept override;
   void begins(const PlaceExecutor::Transfer& transfer) noexcept override;
   void is_queued(const PlaceExecutor::Transfer& transfer) noexcept override;
   void wait_begins(HostSlots::WaitsFor what) noexcept override;
   void wait_ends() noexcept override;
+  void pins_no_more(Bytes limit, bool there_is_a_disk) noexcept override;
   const void* name_of(BlockIndex block) const;
   const BlockIndex* block_of(ChunkRange chunks) const;
   const BlockIndex* block_of(const void* name) const;
@@ -195,6 +199,10 @@ class GpuExecutor final : public Executor,
   };
   std::optional<Staging> staging_;  // in a step in which recipes are tried
   std::optional<Error> error_;
+  struct {  // of the process, by NVML
+    std::function<std::optional<std::uint64_t>()> counter;
+    std::uint64_t asked = 0, bytes = 0, most_beside = 0;
+  } context_;
 };
 
 }  // namespace vedette::detail

@@ -129,7 +129,8 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
                                      .tables = tables,
                                      .unit = unit,
                                      .managed = sees_pages,
-                                     .link = below->habits.front().speed},
+                                     .link = below->habits.front().speed,
+                                     .say = [core = core.get()](std::string_view words) { core->post(words); }},
                                     std::move(below->disk));
   if (!executor) return executor.error();
   SessionCore::Memory memory;

@@ -131,6 +131,13 @@ using DeviceHandle = Nvml::DeviceHandle;
 #include "cuda/nvml_calls.def"
 #undef CALL
 static_assert(std::is_same_v<decltype(&nvmlErrorString), const char* (*)(nvmlReturn_t)>);
+static_assert(sizeof(Nvml::Process) == sizeof(nvmlProcessInfo_t));
+SAME_FIELD(Nvml::Process, pid, nvmlProcessInfo_t, pid);
+SAME_FIELD(Nvml::Process, bytes, nvmlProcessInfo_t, usedGpuMemory);
+
+TEST(CudaLayout, ProcessesAreListedByTheNameThatTheHeaderMapsItTo) {
+  EXPECT_STREQ(EXPANDED(nvmlDeviceGetComputeRunningProcesses), "nvmlDeviceGetComputeRunningProcesses_v3");
+}
 
 // cuda.h maps cuMemFree to cuMemFree_v2, and so on: that is what the library exports.
 TEST(CudaLayout, FunctionsAreAskedForByTheNamesThatTheHeaderMapsThemTo) {

@@ -30,8 +30,56 @@ TEST_F(Pool, ASizeIsRoundedToTheAlignmentAlone) {
   PinnedPool pool(device, {.piece = 1_MiB});
   static_cast<void>(pool.take({(513 << 10) + 1}).value());
   EXPECT_EQ(pool.usage().taken.value, Bytes{516 << 10}.value);
-  static_cast<void>(pool.take(508_KiB).value());
-  EXPECT_EQ(pool.usage().registered, 1_MiB) << "both fit into one piece";
+  EXPECT_EQ(pool.usage().registered, 516_KiB) << "two do not fit into a piece";
+}
+
+TEST_F(Pool, ManySlotsLeaveATwentiethFree) {
+  for (const Bytes size : {100_KiB, 1_MiB + 264_KiB, 7_MiB}) {
+    PinnedPool pool(device, {});
+    Bytes sum;
+    for (int i = 0; i < 200; ++i) {
+      static_cast<void>(pool.take(size).value());
+      sum += size;
+      EXPECT_LE(pool.usage().registered.value, sum.value + sum.value / 20 + (2_MiB).value) << i;
+    }
+    EXPECT_LE(pool.usage().registered.value, sum.value * 105 / 100) << size.value;
+  }
+}
+
+TEST_F(Pool, WhatIsExpectedIsOnePieceOfThatSize) {
+  PinnedPool pool(device, {});
+  const auto asked = [] {
+    const auto calls = control().calls();
+    const auto found = calls.find("cuMemHostRegister_v2");
+    return found == calls.end() ? 0u : found->second;
+  };
+  const unsigned before = asked();
+  pool.expect(9_MiB);
+  for (const Bytes size : {5_MiB, 3_MiB, 1_MiB}) static_cast<void>(pool.take(size).value());
+  EXPECT_EQ(pool.usage().registered, 9_MiB);
+  EXPECT_EQ(asked() - before, 1u);
+}
+
+TEST_F(Pool, WhereTheDriverPinsNoMoreThatIsTheLimit) {
+  PinnedPool pool(device, {.most = 64_MiB, .piece = 4_MiB});
+  std::vector<std::byte*> slots;
+  for (int i = 0; i < 4; ++i) slots.push_back(pool.take(2_MiB).value());
+  simulated::Options less = options();
+  less.lock = std::size_t{8} << 20;
+  control().choose(less);
+  ASSERT_FALSE(pool.take(2_MiB));
+  EXPECT_TRUE(pool.usage().refused);
+  EXPECT_EQ(pool.usage().registered, 8_MiB);
+  const unsigned asked = control().calls().at("cuMemHostRegister_v2");
+  EXPECT_FALSE(pool.take(2_MiB));
+  EXPECT_EQ(control().calls().at("cuMemHostRegister_v2"), asked) << "it is not asked again";
+  EXPECT_FALSE(pool.regroup(5_MiB)) << "all is taken";
+  for (std::byte* const slot : slots) pool.give_back(slot, 2_MiB);
+  EXPECT_EQ(pool.take_registered(5_MiB), nullptr) << "no piece is so large";
+  ASSERT_TRUE(pool.regroup(5_MiB));
+  EXPECT_LE(pool.usage().registered, 8_MiB);
+  std::byte* const large = pool.take(5_MiB).value();
+  large[0] = large[(5 << 20) - 1] = std::byte{1};
 }
 
 TEST_F(Pool, ASlotLargerThanAPieceHasAPieceOfItsOwn) {

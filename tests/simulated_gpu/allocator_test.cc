@@ -2,6 +2,7 @@
 // process that the launcher of the simulated GPU starts.
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 #include <vedette/gpu.h>
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "device.h"
+#include "simulated_gpu/control.h"
 
 namespace vedette::testing::allocator_test {
 namespace {
@@ -23,7 +25,8 @@ TEST(AllocatorOfAGuard, TellsTheTruthOnTheSimulatedGpu) {
 #ifndef SIMULATED_KERNELS
   GTEST_SKIP() << "libtorch_cuda.so or CUDA's headers are missing: install a libtorch for CUDA (scripts/setup.sh)";
 #endif
-  const std::string command = "VEDETTE_BUILD=" VEDETTE_BUILD " INSIDE_GPU=1 " VEDETTE_SOURCE
+  const std::string command = "VEDETTE_BUILD=" VEDETTE_BUILD
+                              " INSIDE_GPU=1 SIMULATED_GPU=context_mib=100 " VEDETTE_SOURCE
                               "/scripts/with_simulated_gpu " +
                               std::filesystem::read_symlink("/proc/self/exe").string() + " --gtest_filter='Inside.*'";
   EXPECT_EQ(std::system(command.c_str()), 0);
@@ -166,6 +169,44 @@ TEST_F(Inside, WhatAPoolTakesIsLibtorchsOwnMemory) {
   EXPECT_TRUE(is_inside(third));
   EXPECT_EQ(allocated() - before, 3 * bytes);
   caching::get()->releasePool(0, {0, 1});
+}
+
+// The driver's own count of what the process took is the judge.
+TEST_F(Inside, CountersHaveWhatTheProcessHoldsOnTheDevice) {
+  const auto on_gpu = at::TensorOptions().device(at::kCUDA);
+  const auto driver = reinterpret_cast<simulated::Control* (*)()>(::dlsym(RTLD_DEFAULT, "simulated_gpu"))();
+  Guard guard{{.fast_memory = 16_MiB, .fast = "gpu:0"}};
+  at::Tensor product = at::ones({64, 64}, on_gpu).mm(at::ones({64, 64}, on_gpu));
+  const GpuBytes before = guard.counters().gpu;
+  EXPECT_EQ(before.context, (100_MiB).value);
+  EXPECT_GT(before.workspaces, 0u);
+  EXPECT_EQ(before.large, 0u);
+  EXPECT_EQ(before.on_device, driver->in_use() + before.context);
+  EXPECT_EQ(before.beside, before.on_device - (16_MiB).value);
+
+  at::Tensor large = at::ones({5 * words}, on_gpu);  // 20 MiB
+  GpuBytes with = guard.counters().gpu;
+  EXPECT_EQ(with.large, static_cast<std::uint64_t>(5 * bytes));
+  EXPECT_EQ(with.on_device, driver->in_use() + with.context);
+  EXPECT_GE(with.beside, before.beside + with.large);
+  const std::uint64_t most = with.beside;
+  caching::get()->beginAllocateToPool(0, {0, 2}, [](cudaStream_t) { return true; });
+  at::Tensor in_pool = at::ones({words}, on_gpu);
+  caching::get()->endAllocateToPool(0, {0, 2});
+  with = guard.counters().gpu;
+  EXPECT_GE(with.pools, static_cast<std::uint64_t>(bytes));
+  EXPECT_EQ(with.on_device, driver->in_use() + with.context);
+
+  in_pool.reset();
+  large.reset();
+  caching::get()->releasePool(0, {0, 2});
+  caching::emptyCache();
+  const GpuBytes after = guard.counters().gpu;
+  EXPECT_EQ(after.large, 0u);
+  EXPECT_EQ(after.pools, 0u);
+  EXPECT_EQ(after.on_device, driver->in_use() + after.context);
+  EXPECT_GE(after.most_beside, most) << "the most is of all moments";
+  EXPECT_LT(after.beside, most);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ class Control {
   // All that was taken and not given back, as sentences; empty when there is nothing.
   virtual std::vector<std::string> leaks() = 0;
   virtual std::size_t most_in_use() = 0;  // bytes of device memory, since the process began
+  virtual std::size_t in_use() = 0;       // now
   virtual void launch(cuda::StreamHandle, std::string_view what, const std::vector<Access>&, std::function<void()>) = 0;
   virtual void* reach(const void* device) = 0;  // for kernels that launch() runs
 };

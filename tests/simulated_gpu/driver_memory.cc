@@ -148,7 +148,16 @@ int free_device(void* at) {
   return cuda::success;
 }
 
+namespace {
+
+bool locks_no_more(std::size_t bytes) {
+  return options().lock > 0 && memory().all_pinned_bytes() + bytes > options().lock;
+}
+
+}  // namespace
+
 int allocate_host(void** out, std::size_t bytes) {
+  if (locks_no_more(bytes)) return cuda::error_out_of_memory;
   void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (bytes == 0 || at == MAP_FAILED) return cuda::error_out_of_memory;
   memory().pin(at, bytes);
@@ -173,6 +182,7 @@ int free_host(void* at) {
 int register_host(void* at, std::size_t bytes) {
   if (bytes == 0) return cuda::error_invalid_value;
   if (memory().pinned(at)) return cuda::error_already_registered;
+  if (locks_no_more(bytes)) return cuda::error_out_of_memory;
   memory().pin(at, bytes);
   return cuda::success;
 }

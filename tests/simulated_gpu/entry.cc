@@ -134,6 +134,7 @@ class Controlled final : public Control {
   void forget_races() override { order().forget_races(); }
   std::vector<std::string> leaks() override { return all_leaks(); }
   std::size_t most_in_use() override { return memory().most_in_use(); }
+  std::size_t in_use() override { return memory().bytes() - memory().free_bytes(); }
   void launch(cuda::StreamHandle stream, std::string_view what, const std::vector<Access>& accesses,
               std::function<void()> kernel) override {
     simulated::launch(*stream_of(stream), what, accesses, std::move(kernel));

@@ -199,6 +199,13 @@ std::size_t Memory::pinned_bytes(const void* at) const {
   return found == pinned_.end() ? 0 : found->second;
 }
 
+std::size_t Memory::all_pinned_bytes() const {
+  const std::lock_guard lock(guard_);
+  std::size_t sum = 0;
+  for (const auto& [at, bytes] : pinned_) sum += bytes;
+  return sum;
+}
+
 std::size_t Memory::pinned_ranges() const {
   const std::lock_guard lock(guard_);
   return pinned_.size();

@@ -52,6 +52,7 @@ class Memory {
   bool pinned(const void* at, std::size_t bytes = 1) const;
   std::size_t pinned_bytes(const void* at) const;  // of the range that begins at `at`; 0: there is none
   std::size_t pinned_ranges() const;
+  std::size_t all_pinned_bytes() const;
   std::size_t ranges() const;
   // The sentence for a fault at `at`; nullptr when it is none of ours. Safe in a signal handler.
   const char* fault(std::uintptr_t at, char* text, std::size_t size) const noexcept;

@@ -1,9 +1,13 @@
 // libnvidia-ml.so.1 that is none: one GPU at the simulated bus id, which takes 100 W whatever it does, or as much for
 // each reading of its counter as a test says. It has what vedette and its probe call, and what libtorch looks up, all
 // of it, before it tells that a GPU's memory is used up. It follows the script of SIMULATED_GPU by itself, without the
-// simulated driver: a machine may have the one without the other.
+// simulated driver, a machine may have the one without the other; what the process takes it asks the driver, if there
+// is one.
 //
 // Thread rule: any thread.
+#include <dlfcn.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -12,6 +16,7 @@
 #include <mutex>
 #include <string>
 
+#include "simulated_gpu/control.h"
 #include "simulated_gpu/options.h"
 
 #define NVML_EXPORT extern "C" __attribute__((visibility("default")))
@@ -26,19 +31,24 @@ int device = 0;
 const Clock::time_point began = Clock::now();                 // when the driver was loaded, as it were
 std::atomic<unsigned long long> a_reading = 0, readings = 0;  // relaxed: a test that chooses has one thread that reads
 
-// Counts the call; not 0: the error that it returns.
-int enter(const char* call) {
-  using namespace vedette::simulated;
+using namespace vedette::simulated;
+
+const Options& options_here() {
   static const Options options = [] {
     const char* const text = std::getenv("SIMULATED_GPU");
     return parse_options(text == nullptr ? "" : text);
   }();
+  return options;
+}
+
+// Counts the call; not 0: the error that it returns.
+int enter(const char* call) {
   static std::mutex guard;
   static std::map<std::string, unsigned> made;
   std::unique_lock lock(guard);
   const unsigned number = ++made[call];
   lock.unlock();
-  return follow(options.failing, call, number);
+  return follow(options_here().failing, call, number);
 }
 
 }  // namespace
@@ -84,6 +94,21 @@ NVML_EXPORT int nvmlDeviceGetPowerUsage(void*, unsigned* power) {
 
 NVML_EXPORT int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*) {
   *count = 0;
+  return success;
+}
+
+// The calling process alone: its memory on the simulated device, and its context.
+NVML_EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void* list) {
+  struct {  // nvmlProcessInfo_t
+    unsigned pid;
+    unsigned long long bytes;
+    unsigned gpu_instance, compute_instance;
+  } process{static_cast<unsigned>(::getpid()), options_here().context, ~0u, ~0u};
+  if (const int error = enter("nvmlDeviceGetComputeRunningProcesses_v3"); error != success) return error;
+  const auto driver = reinterpret_cast<Control* (*)()>(::dlsym(RTLD_DEFAULT, "simulated_gpu"));
+  if (driver != nullptr) process.bytes += driver()->in_use();
+  *count = 1;
+  std::memcpy(list, &process, sizeof process);
   return success;
 }
 

@@ -57,6 +57,10 @@ Options parse_options(const std::string& text) {
     if (parse_switch(options, key, number != 0)) continue;
     if (key == "memory_mib")
       options.memory = static_cast<std::size_t>(number) << 20;
+    else if (key == "context_mib")
+      options.context = static_cast<std::size_t>(number) << 20;
+    else if (key == "lock_mib")
+      options.lock = static_cast<std::size_t>(number) << 20;
     else if (key == "devices")
       options.devices = static_cast<int>(number);
     else if (key == "gbs")

@@ -2,6 +2,8 @@
 //
 // The environment variable SIMULATED_GPU is a list "key=value key=value"; control.h sets the same from inside a test.
 //   memory_mib=N      device memory (1024)
+//   context_mib=N    what NVML says that a process takes beside what it allocated: its context (0)
+//   lock_mib=N       so much of the host's memory can be pinned (0: any)
 //   devices=N         so many GPUs, which share memory and streams: a pointer is the current one's (1)
 //   gbs=X             rate of a link, each direction, in 10^9 bytes a second (0: as fast as memcpy)
 //   latency_us=N      added to each copy over a link (0)
@@ -40,7 +42,7 @@ struct Failing {
 };
 
 struct Options {
-  std::size_t memory = std::size_t{1} << 30;
+  std::size_t memory = std::size_t{1} << 30, context = 0, lock = 0;
   int devices = 1;
   double gbs = 0, latency_us = 0;
   bool one_engine = false, copies_wait = false, unmap_waits = false, races = true, sums_vary = false, managed = true;

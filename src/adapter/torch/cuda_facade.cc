@@ -37,6 +37,12 @@ class KeptWorkspaces {
     one.lent = true;
     return {one.memory.get(), &one, &give_back, stream.device()};
   }
+  std::uint64_t bytes() {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t sum = 0;
+    for (const auto& each : all_) sum += each->bytes;
+    return sum;
+  }
   void let_go() {
     std::vector<std::unique_ptr<One>> gone;  // freed without the lock
     const std::lock_guard lock(mutex_);
@@ -95,6 +101,20 @@ class Pools {
       if (each.takes(stream) && !each.takes(other)) return each.pool;
     return std::nullopt;
   }
+  // The bytes of a pool, from which no thread allocates any more.
+  void holds(Pool pool, std::uint64_t bytes) {  // 0: it is gone
+    const std::lock_guard lock(mutex_);
+    if (bytes > 0)
+      bytes_[pool] = bytes;
+    else
+      bytes_.erase(pool);
+  }
+  std::uint64_t bytes() {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t sum = 0;
+    for (const auto& [pool, each] : bytes_) sum += each;
+    return sum;
+  }
   static Pools& instance() {
     static auto* const immortal = new Pools;
     return *immortal;
@@ -107,8 +127,11 @@ class Pools {
   };
   std::mutex mutex_;
   std::vector<One> begun_;
+  std::map<Pool, std::uint64_t> bytes_;
   std::atomic<bool> any_{false};
 };
+
+std::uint64_t bytes_of_pool(Pool pool);
 
 class Facade final : public CudaDelegate {
  public:
@@ -140,7 +163,7 @@ class Facade final : public CudaDelegate {
     *largest = static_cast<std::size_t>(std::max(most, held->memory.address + held->memory.bytes - at));
   }
   void recordStream(const c10::DataPtr& memory, c10::cuda::CUDAStream stream) override {
-    if (!hooks_.record_stream(memory, stream.stream())) native_->recordStream(memory, stream);
+    if (!hooks_.record_stream(memory, stream.stream())) native_->recordStream(hooks_.libtorchs(memory), stream);
   }
   // Allocated and active: the tensors that lie in GPU memory now, and the hot pieces of tables; what is away is not
   // counted. Reserved: the budget of tensors, and the hot pieces. The sum of peaks, libtorch's and ours, is at least
@@ -185,11 +208,13 @@ class Facade final : public CudaDelegate {
     native_->endAllocateToPool(device, pool);
     if (device != hooks_.number()) return;
     Pools::instance().end(pool);
+    Pools::instance().holds(pool, bytes_of_pool(pool));
     hooks_.pool_ends(pool);
   }
   void releasePool(Device device, Pool pool) override {
     const bool last = device == hooks_.number() && native_->getPoolUseCount(device, pool) <= 1;
     native_->releasePool(device, pool);
+    if (last) Pools::instance().holds(pool, 0);
     if (last) hooks_.pool_died(pool);
   }
 
@@ -319,6 +344,23 @@ std::uint64_t bytes_of_pool(Pool pool) {
   return bytes;
 }
 
+CudaPart::Reserved reserved(int device) {
+  const auto of_map = [](at::cuda::WorkspaceMapWithMutex& workspaces, std::size_t bytes) {
+    const std::shared_lock lock(workspaces.mutex);
+    std::uint64_t sum = 0;
+    for (const auto& [stream, entry] : workspaces.map) sum += bytes_in(entry, bytes);
+    return sum;
+  };
+  constexpr auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto stats = native->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+  return {
+      .all = static_cast<std::uint64_t>(stats.reserved_bytes[all].current),
+      .pools = Pools::instance().bytes(),
+      .workspaces = of_map(at::cuda::cublas_handle_stream_to_workspace(), at::cuda::getChosenWorkspaceSize()) +
+                    of_map(at::cuda::cublaslt_handle_stream_to_workspace(), at::cuda::getCUDABlasLtWorkspaceSize()) +
+                    KeptWorkspaces::instance().bytes()};
+}
+
 bool has_graphs() {
   const c10::DeviceIndex device = c10::cuda::current_device();
   const auto segments = native->snapshot(Pool{0, 0}, false).segments;
@@ -354,6 +396,7 @@ const vedette::adapter::CudaPart* vedette_cuda_install(vedette::adapter::CudaHoo
                              .has_graphs = &has_graphs,
                              .pool_here = &pool_here,
                              .begin_late_fill = &begin_late_fill,
-                             .end_late_fill = &end_late_fill};
+                             .end_late_fill = &end_late_fill,
+                             .reserved = &reserved};
   return &part;
 }

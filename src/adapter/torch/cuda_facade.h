@@ -24,6 +24,8 @@ class CudaHooks {
   virtual c10::DataPtr allocate(std::size_t bytes) = 0;
   // Work queued on `stream` (a CUstream) uses the memory. False: the memory is libtorch's own.
   virtual bool record_stream(const c10::DataPtr& memory, void* stream) = 0;
+  // libtorch's own memory may be inside of a DataPtr of ours.
+  virtual const c10::DataPtr& libtorchs(const c10::DataPtr& memory) const noexcept = 0;
   virtual int number() const noexcept = 0;  // of the guard's GPU
   // A guard's part of that GPU's memory; nothing where no guard lives.
   struct Held {
@@ -70,6 +72,10 @@ struct CudaPart {
   static constexpr unsigned char late_byte = 2;
   void* (*begin_late_fill)(void* memory, std::size_t bytes, void* behind, std::chrono::microseconds lead) = nullptr;
   void (*end_late_fill)(void* work) = nullptr;
+  struct Reserved {  // by libtorch, on a device, in bytes
+    std::uint64_t all = 0, pools = 0, workspaces = 0;
+  };
+  Reserved (*reserved)(int device) = nullptr;
 };
 
 // Of cuda_late_fill.cc.

@@ -7,6 +7,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <cstdint>
+#include <exception>
 
 namespace vedette::adapter {
 
@@ -14,7 +15,27 @@ class GpuStorages;
 
 // Where the arguments of an operator exceed the budget, or one of so many parts of it, the largest of them become
 // libtorch's own memory, for good. Operands that are held one after the other have room in one piece in half of it.
-void let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments, std::uint64_t parts = 1);
+// Returns libtorch's own error where the device has no room for them; nullptr: they fit.
+std::exception_ptr let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments,
+                                    std::uint64_t parts = 1);
+
+inline void throw_if_any(const std::exception_ptr& error) {
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+// While it lives, each allocation of this thread throws the error: an operator whose operands the device has no room
+// for, and which writes to none of them, ends so before its first kernel. libtorch swallows what a callback throws.
+class Refused {
+ public:
+  explicit Refused(std::exception_ptr error) noexcept;
+  ~Refused();
+  Refused(const Refused&) = delete;
+  Refused& operator=(const Refused&) = delete;
+  static void throw_here();  // where one lives
+
+ private:
+  const std::exception_ptr outer_;
+};
 
 // While it lives, what this thread allocates is libtorch's own memory, beside the budget.
 class BesideTheBudget {

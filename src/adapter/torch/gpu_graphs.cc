@@ -63,7 +63,7 @@ void GpuGraphs::keep(GpuStorages& gpu, c10::StorageImpl& storage, Pool pool) {
   }
   try {
     const at::DisableRecordFunctionGuard unheard;
-    gpu.run_beside_captures([&] { move_home(*session, storage, gpu.native(bytes)); });
+    gpu.run_beside_captures([&] { move_home(*session, storage, gpu.piece_beside(bytes, false)); });
   } catch (const c10::Error&) {
     die("an operator in a CUDA graph needs a tensor for which neither the budget nor the GPU has room; give a larger "
         "budget, or capture a smaller part of the model");

@@ -46,6 +46,7 @@ void leave_alone(void*) {}  // memory that was redirected belongs to the session
 void GpuStorages::activate(Session* session, std::size_t small, std::function<void(std::string_view)> say) {
   say_ = std::move(say);
   beside_.store(0);
+  most_reserved_.store(0);
   constexpr std::uint64_t lists = 32;  // of this size fill the budget
   small_ = small;
   longest_list_ = session == nullptr ? 0 : static_cast<std::size_t>(session->budget().value / lists);
@@ -109,6 +110,7 @@ c10::DataPtr GpuStorages::enter(Session& session, const void* name, std::size_t 
 }
 
 c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
+  Refused::throw_here();
   if (!takes(bytes)) return answer_of_gpu(bytes);
   Session* const session = session_.load();
   if (redirected_here != nullptr) return allocate_scratch(*session, bytes);
@@ -119,9 +121,7 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
       session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
   settle();
   if (!name) {  // where the device has no room, either, libtorch says so
-    c10::DataPtr memory = native(bytes);
-    tell_beside(bytes);
-    return memory;
+    return piece_beside(bytes);
   }
   if (noted_here != nullptr) noted_here->push_back({.bytes = bytes, .at = *name});
   unseen_here.push_back(*name);
@@ -215,14 +215,6 @@ void GpuStorages::op_has_ended() {
            std::find(unseen.begin(), unseen.end(), static_cast<const Handle*>(memory.get_context())->name) !=
                unseen.end();
   });
-}
-
-void GpuStorages::tell_beside(std::size_t bytes) {
-  if (beside_.fetch_add(1) > 0 || !say_) return;
-  say_("an operator needs " + readable(Bytes{bytes}) + " of GPU memory, for which a budget of " +
-       readable(session_.load()->budget()) +
-       " has no room beside what else it uses: they are libtorch's own memory, beside the budget, and so are others "
-       "after them; a larger budget keeps them in it");
 }
 
 // Allocations of a running recipe. Nothing settles here: the session may hold the lock under which recipes run.

@@ -45,7 +45,9 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   void activate(Session* session, std::size_t small, std::function<void(std::string_view)> say = {});
   // Pieces of memory for which the budget had no room since then: they are libtorch's own, beside the budget.
   std::uint64_t pieces_beside_the_budget() const noexcept { return beside_.load(); }
-  void tell_beside(std::size_t bytes);  // there is another one
+  // Another one, of which a sentence tells once, counted as long as it lives. Throws c10::Error where the device has no
+  // room for it.
+  c10::DataPtr piece_beside(std::size_t bytes, bool is_told = true);
   bool active() const noexcept override { return session_.load() != nullptr; }
   Session* session() const noexcept { return session_.load(); }  // of the living guard
 
@@ -105,7 +107,9 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   void moved(const void* name, DeviceAddress address) noexcept override;
   std::optional<bool> same_bytes(DeviceAddress one, DeviceAddress other, std::uint64_t bytes) noexcept override;
   c10::DataPtr allocate(std::size_t bytes) override;
+  Beside beside() noexcept override;
   bool record_stream(const c10::DataPtr& memory, void* stream) override;
+  const c10::DataPtr& libtorchs(const c10::DataPtr& memory) const noexcept override;
   int number() const noexcept override { return device().index(); }
   std::optional<Held> held(bool with_blocks) override;
   void pool_begins() override;
@@ -125,7 +129,14 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
     bool outlived = false;                                             // by its graphs
   };
 
+  struct PieceBeside {
+    c10::DataPtr memory;
+    std::size_t bytes = 0;
+  };
+
   GpuStorages() = default;
+  void tell_beside(std::size_t bytes);
+  static void free_beside(void* context);
   bool takes(std::size_t bytes) const noexcept;
   c10::DataPtr enter(Session& session, const void* name, std::size_t bytes);
   c10::DataPtr allocate_scratch(Session& session, std::size_t bytes);
@@ -143,7 +154,8 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   std::size_t small_ = 0, longest_list_ = 0;
   std::function<void(std::string_view)> say_;
   std::atomic<std::uint64_t> beside_{0};
-  std::vector<c10::MempoolId_t> died_;  // of which replays may still run; under the mutex
+  std::atomic<std::uint64_t> large_{0}, most_reserved_{0};  // in bytes; relaxed: figures
+  std::vector<c10::MempoolId_t> died_;                      // of which replays may still run; under the mutex
   bool adopts_ = true;
   mutable std::mutex mutex_;  // inside the session's locks
   std::unordered_map<const void*, Handle*> handles_;

@@ -6,6 +6,7 @@
 #pragma once
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
@@ -34,6 +35,9 @@ struct Operator {
   bool list_is_transparent = false;     // so where its first argument is a list of more than one tensor
   std::vector<std::uint8_t> uses = {};  // of argument i; arguments beyond the list are read
   std::optional<Rows> rows = {};
+  bool writes() const {  // to an argument
+    return std::any_of(uses.begin(), uses.end(), [](std::uint8_t use) { return (use & (write | overwrite)) != 0; });
+  }
   // The rule for the shape of the op's result (result_size.h), by argument `numbers` where there is one.
   enum class Result : std::uint8_t {
     as_operands,  // expanded to each other

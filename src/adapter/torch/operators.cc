@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <exception>
 #include <list>
 #include <memory>
@@ -147,6 +146,11 @@ struct OpContext final : Context, Kept<OpContext> {
   std::optional<OpOfWorks> works;
 };
 
+struct RefusedContext final : Context, Refused {  // its operands have no room: see gpu_beside.h
+  using Refused::Refused;
+  ~RefusedContext() override { end_turn(); }
+};
+
 // An operator that is no op: its operands stay until its work is queued, or done.
 struct HoldingContext final : Context {
   explicit HoldingContext(GpuStorages* storages) : gpu(storages) { ++holding_here; }
@@ -205,7 +209,8 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   if (owner.gpu != nullptr && op.takes_lists && goes_in_groups(inputs)) return nullptr;
   if (owner.gpu != nullptr) {
     let_asked_storages_go();
-    let_operands_fit(*owner.gpu, inputs);
+    auto refused = let_operands_fit(*owner.gpu, inputs);
+    if (refused && !op.writes()) return std::make_unique<RefusedContext>(std::move(refused));
     owner.gpu->prepare_workspaces(nodes_here == 0);
   }
   OpOperands operands(owner);
@@ -234,7 +239,7 @@ bool is_beside_the_op(const Announcer& owner, const c10::StorageImpl& storage) {
 // Of an operator or a kernel that is no op of its own: of a thread that does not train, or called by an op.
 std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, c10::ArrayRef<const c10::IValue> arguments,
                                                    bool in_op, std::unique_ptr<HoldingContext> context = nullptr) {
-  if (owner.gpu != nullptr && !in_op) let_operands_fit(*owner.gpu, arguments, 2);
+  if (owner.gpu != nullptr && !in_op) static_cast<void>(let_operands_fit(*owner.gpu, arguments, 2));
   std::vector<c10::StorageImpl*> operands;  // the largest first, while there is room in one piece
   for (const c10::IValue& input : arguments)
     each_storage(input, owner.gpu != nullptr ? c10::kCUDA : c10::kCPU, [&](c10::StorageImpl& storage) {
@@ -291,7 +296,7 @@ std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::
   if (!take_turn()) return nullptr;
   try {
     let_asked_storages_go();
-    if (owner->gpu != nullptr) let_operands_fit(*owner->gpu, arguments);
+    if (owner->gpu != nullptr) throw_if_any(let_operands_fit(*owner->gpu, arguments));
     OpOperands operands;
     for (const at::Tensor& tensor : reads) operands.add(tensor, Operator::read, *owner);
     for (const at::Tensor& tensor : writes) operands.add(tensor, Operator::read | Operator::write, *owner);
@@ -314,20 +319,18 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (!trains && !is_of_a_gpu.load(std::memory_order_relaxed)) return nullptr;
   const Looking looking(trains);
   Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
-  if (owner == nullptr) return nullptr;
+  if (owner == nullptr || owner->session.in_child()) return nullptr;
   const bool is_node = function.scope() == at::RecordScope::BACKWARD_FUNCTION;
   // The autograd engine wraps each node, and the sums of gradients that follow it, into a function of its own.
-  constexpr char engine[] = "autograd::";
-  const bool is_engine = std::strncmp(function.name(), engine, sizeof engine - 1) == 0;
+  const bool is_engine = std::string_view(function.name()).starts_with("autograd::");
   if (owner->gpu != nullptr && !is_node && !is_engine && keep_if_captured(*owner->gpu, arguments_of(function)))
     return nullptr;  // no op: its kernels run when the graph is replayed
   // Backward of a GPU's tensors runs on a thread of its device, and so does another thread's.
   const bool in_pass = nodes_here > 0 || is_node || is_engine;
   if (!trains && !(owner->gpu != nullptr && in_pass && has_training_mark())) {
-    if (is_node || is_engine || owner->gpu == nullptr || owner->session.in_child()) return nullptr;
+    if (is_node || is_engine || owner->gpu == nullptr) return nullptr;
     return hold_operands(*owner, function, /*in_op=*/false);
   }
-  if (owner->session.in_child()) return nullptr;
   if (op_thread.load(std::memory_order_relaxed) == &this_thread) {
     if (uses_others_here) return hold_operands(*owner, function, /*in_op=*/true);
     if (!is_of_c10d(function.name())) return nullptr;

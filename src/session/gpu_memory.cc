@@ -1,0 +1,80 @@
+// Memory of a GPU, for the program and in figures: see gpu_executor.h.
+#include <algorithm>
+#include <bit>
+
+#include "cuda/nvml.h"
+#include "session/gpu_executor.h"
+
+namespace vedette::detail {
+
+// NVML takes a millisecond, and its answer hardly changes: it is asked at the first, the second, the fourth ... time.
+GpuBytes GpuExecutor::gpu_bytes() noexcept {
+  const GpuProgram::Beside beside = options_.program->beside();  // its locks come after none of ours
+  const std::lock_guard lock(mutex_);
+  GpuBytes bytes;
+  const std::uint64_t of_session = options_.budget.value + tables().device_bytes;
+  if (!context_.counter) context_.counter = cuda::process_memory_counter(device_->bus_id());
+  if (std::has_single_bit(++context_.asked)) {
+    const std::uint64_t known = of_session + beside.reserved, all = context_.counter().value_or(0);
+    context_.bytes = all > known ? all - known : 0;
+  }
+  bytes.context = context_.bytes;
+  bytes.beside = beside.reserved + bytes.context;
+  context_.most_beside = std::max({context_.most_beside, bytes.beside, beside.most_reserved + bytes.context});
+  bytes.most_beside = context_.most_beside;
+  bytes.on_device = of_session + bytes.beside;
+  bytes.large = beside.large;
+  bytes.pools = beside.pools;
+  bytes.workspaces = beside.workspaces;
+  const HostSlots::Counters host = places_->counters().host;
+  bytes.locked = host.pinned.value;
+  bytes.in_locked = host.taken.value;
+  bytes.most_locked = host.most_pinned.value;
+  bytes.pageable = host.pageable.value;
+  return bytes;
+}
+
+// --- GpuMemory -------------------------------------------------------------------------------------------------------
+
+DeviceAddress GpuExecutor::address(const void* name) const noexcept {
+  const std::lock_guard lock(mutex_);
+  const BlockIndex* const block = block_of(name);
+  return block == nullptr ? 0 : places_->address(*block);
+}
+
+void GpuExecutor::allow_moves(const void* name) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const BlockIndex* const block = block_of(name)) places_->allow_moves(*block);
+}
+
+void GpuExecutor::forbid_moves(const void* name) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const BlockIndex* const block = block_of(name)) places_->forbid_moves(*block);
+}
+
+void GpuExecutor::will_be_captured() noexcept {
+  const cuda::Current current(*device_);
+  const std::lock_guard lock(mutex_);
+  places_->cover_all_uses();
+}
+
+void GpuExecutor::used_on(const void* name, void* stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const BlockIndex* const block = block_of(name))
+    places_->record_stream(*block, static_cast<cuda::StreamHandle>(stream));
+}
+
+GpuMemory::Range GpuExecutor::memory() const noexcept {
+  const std::lock_guard lock(mutex_);
+  const PlaceExecutor::Counters places = places_->counters();
+  return {.address = places_->range(),
+          .bytes = options_.budget.value,
+          .in_use = places.in_use.value,
+          .most_in_use = places.most_in_use.value};
+}
+
+void GpuExecutor::looked_up(const GpuLookup& lookup, void* stream) noexcept {
+  if (tables_ != nullptr) tables_->looked_up(lookup, static_cast<cuda::StreamHandle>(stream));
+}
+
+}  // namespace vedette::detail
