@@ -1,4 +1,4 @@
-// vedette-trace-1: the profiled step, without facts for which the format has no place (pages, shapes, sites).
+// vedette-trace-1: the profiled step, without facts for which the format has no place (pages, sites).
 #include "profiler/export_parts.h"
 
 namespace vedette::exports {

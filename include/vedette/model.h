@@ -28,7 +28,7 @@ struct Tensor {  // a storage
   Bytes bytes;
   TensorKind kind = TensorKind::activation;
   bool persistent = false;
-  // the shape of the tensor that fills the storage; empty: not known. vedette-trace-1 has neither this nor `site`
+  // the shape of the tensor that fills the storage; empty: not known. vedette-trace-1 has no `site`
   std::vector<std::int64_t> shape;
   Site site;
   bool operator==(const Tensor&) const = default;
@@ -242,7 +242,7 @@ std::vector<std::optional<Span<OpIndex>>> lifetimes(const Trace&);  // [first, l
 
 // vedette-trace-1, the JSON of one step. Errors are Cause::malformed_input and name the place.
 Result<Trace> parse_trace(std::string_view json);
-// the same trace, parse_trace(format_trace(t)) == t but for unused layers, pages, shapes and sites
+// the same trace, parse_trace(format_trace(t)) == t but for unused layers, pages and sites
 std::string format_trace(const Trace&);
 
 }  // namespace vedette

@@ -18,7 +18,7 @@ import sys
 from . import _for_torch
 from ._version import version as __version__
 
-__all__ = ["Counters", "Failure", "Guard", "current_guard", "owns", "resolve_vector_math", "step_in_backward"]
+__all__ = ["Counters", "Failure", "Guard", "current_guard", "estimate", "owns", "resolve_vector_math", "step_in_backward"]
 
 
 def _is_the_command():
@@ -26,6 +26,12 @@ def _is_the_command():
     if sys.argv[:1] == ["-m"]:
         return ("-m", "vedette") in zip(sys.orig_argv, sys.orig_argv[1:])
     return bool(sys.argv) and os.path.basename(sys.argv[0]) == "vedette"
+
+
+def estimate(step, **options):
+    from ._estimate import estimate as made  # it needs what few programs need
+
+    return made(step, **options)
 
 
 if not _is_the_command():

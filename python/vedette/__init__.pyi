@@ -205,6 +205,28 @@ class Guard:
 def current_guard() -> Guard | None:
     """The guard that is open in this process; None where there is none, or where it is not enabled."""
 
+def estimate(
+    step: Callable[[], object],
+    *,
+    card: str | None = None,
+    memory: int | str | None = None,
+    host: int | str | None = None,
+    disk: str | None = None,
+    trace: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Whether one training step fits into so much memory, and how fast it is there: what `vedette fits --json` says of it.
+
+    `step` runs one whole step and is called twice: optimizers make their state in the first. On meta tensors, and in a
+    FakeTensorMode, nothing is computed, and a model that fits nowhere is answered: name a `card` then. Shapes, lifetimes and operands
+    are recorded, times by a roofline on a card, else as they are here.
+
+    card: a GPU that `vedette fits --list` lists. memory: its fast memory, "24GiB"; None is a table of sizes. host: host memory below a
+    card. disk: the speed of a disk, "2GB/s". trace: a file that keeps the step (vedette-trace-1), for `vedette plan`.
+
+    Raises Failure for a step that needs numbers which such tensors do not have, for an unknown card, and for memory that is less than
+    the largest operator needs. Thread rule: the thread that calls runs the step; backward passes of CUDA tensors are not seen.
+    """
+
 def step_in_backward(optimizer: _Optimizer, backward: Callable[[], object], *, per_parameter: bool = False) -> None:
     """Replaces `backward(); optimizer.step(); optimizer.zero_grad()`, with the same bits: each parameter is updated as soon as its
     gradient is complete, within the pass, and the gradient is freed.

@@ -130,9 +130,22 @@ void add(std::uint64_t& sum, std::uint64_t value, const char* what, const Place&
   sum += value;
 }
 
+std::vector<std::int64_t> shape(const Json& row, const Place& place) {
+  constexpr std::size_t most_sizes = 64;
+  std::vector<std::int64_t> sizes;
+  if (!row.contains("shape")) return sizes;
+  const Json& list = row["shape"];
+  if (!list.is_array() || list.size() > most_sizes) place.fail("shape is no list of at most 64 sizes");
+  for (const Json& size : list) {
+    if (!size.is_number_unsigned() || size.get<std::uint64_t>() > largest_sum) place.fail("shape has what is no size");
+    sizes.push_back(size.get<std::int64_t>());
+  }
+  return sizes;
+}
+
 // `sum` becomes the bytes of all.
 std::vector<Tensor> read_tensors(const Json& list, std::uint64_t& sum) {
-  constexpr std::array<std::string_view, 5> keys{"id", "name", "bytes", "kind", "persistent"};
+  constexpr std::array<std::string_view, 6> keys{"id", "name", "bytes", "kind", "persistent", "shape"};
   std::vector<Tensor> tensors;
   for (const Json& row : list) {
     const Place place{"tensor " + std::to_string(tensors.size())};
@@ -145,7 +158,8 @@ std::vector<Tensor> read_tensors(const Json& list, std::uint64_t& sum) {
     tensors.push_back({.name = text(row, "name", place),
                        .bytes = {bytes},
                        .kind = one_of(kinds, row, "kind", place),
-                       .persistent = persistent.get<bool>()});
+                       .persistent = persistent.get<bool>(),
+                       .shape = shape(row, place)});
   }
   return tensors;
 }
@@ -288,10 +302,12 @@ std::string row_of(const Trace& trace, std::size_t index) {
 }
 
 std::string row_of(const Tensor& tensor, std::size_t index) {
+  std::string shape;
+  for (const std::int64_t size : tensor.shape) shape.append(shape.empty() ? "" : ",").append(std::to_string(size));
   return "{\"id\":" + std::to_string(index) + ",\"name\":" + quoted(tensor.name) +
          ",\"bytes\":" + std::to_string(tensor.bytes.value) + ",\"kind\":\"" +
          std::string(word_for(kinds, tensor.kind)) + "\",\"persistent\":" + (tensor.persistent ? "true" : "false") +
-         "}";
+         (shape.empty() ? "" : ",\"shape\":[" + shape + "]") + "}";
 }
 
 }  // namespace
