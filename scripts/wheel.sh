@@ -6,8 +6,8 @@
 #   scripts/wheel.sh --all [--python 3.13] [FOLDER [OPTION...]]    for each version of torch that the tests know
 #
 # It is for the Python and the minor versions of torch that it is built with, those of .venv without --torch, and for
-# systems with this one's glibc or a later one. Environments of versions that .venv has not are made in build/torch (2 GB each).
-# Installs missing packages first.
+# systems with this one's glibc or a later one. Environments of versions that .venv has not are made in build/torch
+# (2 GB each). Installs missing packages first.
 set -euo pipefail
 pythons=/usr/bin/python3 versions=()
 while [ $# -gt 0 ]; do
@@ -39,7 +39,8 @@ build() {
 if [ ${#versions[@]} -eq 0 ]; then
   build .venv "$made/one" "${@:2}"
 else
-  read -r tag python < <("$pythons" -c 'import sys; print(sys.implementation.cache_tag, "python%d.%d" % sys.version_info[:2])')
+  read -r tag python < <("$pythons" -c \
+    'import sys; print(sys.implementation.cache_tag, "python%d.%d" % sys.version_info[:2])')
   for version in "${versions[@]}"; do
     environment=.venv
     if ! compgen -G ".venv/lib/$python/site-packages/torch-$version.dist-info" >/dev/null; then

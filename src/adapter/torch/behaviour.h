@@ -9,6 +9,8 @@
 //   c10::IValue           tag, tensor                                   do operators announce their inputs
 //   at::RecordFunction    name, inputs, outputs                         do operators announce their inputs
 //   at::cuda's maps of workspaces (versions_cuda.h)                     simulated_gpu/workspaces_test, no guard asks
+//   DeviceStats, SegmentInfo and BlockInfo of c10's CUDA allocator      simulated_gpu/allocator_test, no guard asks
+// A guard of GPU memory asks more: behaviour_gpu.h.
 // Operators' schemas, modules and optimizers are read by calls that libtorch exports.
 //
 // Thread rule: the thread that makes a guard.

@@ -1,6 +1,6 @@
-// What a guard of GPU memory asks of libtorch at its opening, beside the questions of behaviour.h: does an allocation
-// come to us, does a storage follow its new pointer, does libtorch's current stream run behind an event of ours, as it
-// has to behind each copy of a move. The structures that are read are those of the CPU's questions.
+// A guard of GPU memory asks libtorch more at its opening than behaviour.h does. Does an allocation come to us, does a
+// storage follow its new pointer, does libtorch's current stream run behind an event of ours? Each copy of a move
+// stands on the last. The structures that are read are those of the CPU's questions.
 //
 // A call that fails is no answer: the session's opening makes the like, and says what fails. Where the calling thread
 // allocates from a pool, of a graph or a MemPool, nothing is asked.

@@ -34,7 +34,7 @@ void* begin_late_fill(void* memory, std::size_t bytes, void* behind, std::chrono
   auto* const waits = static_cast<cudaStream_t>(behind);
   constexpr int early = CudaPart::late_byte - 1;
   const auto all_succeed = [](auto... calls) { return ((calls() == cudaSuccess) && ...); };
-  // What the stream has queued may use the memory that libtorch's allocator gave away anew.
+  // Work that the stream has queued may use the memory, which libtorch's allocator has given away anew.
   const bool queued = all_succeed(
       [&] { return cudaStreamCreateWithFlags(&work->stream, cudaStreamNonBlocking); },
       [&] { return cudaEventCreateWithFlags(&work->event, cudaEventDisableTiming); },
