@@ -102,10 +102,11 @@ def prepare(version: str, log: Path) -> Path:
             sys.exit(f"torch_versions: libtorch {version} could not be installed ({log})")
     data = os.environ.get("VEDETTE_DATA") or (str((ROOT / "../shared/data").resolve()) if (ROOT / "../shared/data").exists() else "")
     slow = os.environ.get("VEDETTE_SLOW", "OFF")
-    if call("cmake", "--preset", "release", "-B", folder / "release", "-DVEDETTE_UNITY=ON", f"-DVEDETTE_VENV={venv}",
+    build = ROOT / "build" / f"torch-{version}"  # as deep as build/release: ccache has what knows no libtorch from there
+    if call("cmake", "--preset", "release", "-B", build, "-DVEDETTE_UNITY=ON", f"-DVEDETTE_VENV={venv}",
             f"-DVEDETTE_DATA={data}", f"-DVEDETTE_SLOW={slow}", log=log):
         sys.exit(f"torch_versions: configuring for libtorch {version} failed ({log})")
-    return folder / "release"
+    return build
 
 
 def targets_of(build: Path, wanted: list[str]) -> list[str]:

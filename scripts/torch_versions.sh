@@ -6,8 +6,9 @@
 #   scripts/torch_versions.sh 2.13.0 adapter    one cell; parts: builds adapter gpu python distributed opinfo demo
 #   scripts/torch_versions.sh --list            which cells count
 #
-# A run that is stopped goes on where it was: each cell is written as it ends. A version has its environment and its
-# build in build/torch/VERSION (4 GB each); one that VEDETTE_VENVS/VERSION holds already is used as it is.
+# A run that is stopped goes on where it was: each cell is written as it ends. A version has its environment in
+# build/torch/VERSION and its build in build/torch-VERSION (4 GB together); an environment that VEDETTE_VENVS/VERSION
+# holds already is used as it is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec /usr/bin/python3 scripts/torch_versions.py "$@"
