@@ -39,7 +39,7 @@ struct AskOptions {
 
 struct Table {  // rows of equal keys; the first key names the row
   std::vector<Json> rows;
-  std::string empty;  // what it means that there are none
+  std::string empty;  // the sentence where there are none
 
   bool may_be_grouped = false;  // rows are of tensors
 };

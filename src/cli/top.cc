@@ -5,10 +5,12 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,7 +32,7 @@ struct Options {
   std::vector<std::int64_t> pids;
   double interval = 1;
   std::uint64_t count = 0;  // 0: until interrupted
-  bool once = false;
+  bool once = false, json = false;
   std::string directory = live_directory;
 };
 
@@ -46,14 +48,54 @@ std::string size(double bytes) { return readable({static_cast<std::uint64_t>(byt
 std::string number(double count) { return fmt::format("{:.0f}", count); }
 std::string joules(double mj) { return fmt::format("{:.1f} J", mj / 1e3); }
 
+const char* phase_of(const LiveReading& reading) {
+  constexpr const char* phases[] = {"starting", "warm-up", "profiling", "planned", "foreseen"};
+  const std::uint64_t phase = reading[Live::phase];
+  return phases[phase < std::size(phases) ? phase : 0];
+}
+
+// For other programs: each process with its numbers, in the order of Live.
+nlohmann::ordered_json json_of(const LiveReading& reading) {
+  constexpr std::array names{"step",
+                             "last_step_ns",
+                             "phase",
+                             "ops",
+                             "bytes_in",
+                             "bytes_out",
+                             "bytes_dropped",
+                             "moves",
+                             "stall_ns",
+                             "stalls",
+                             "faults",
+                             "resident_bytes",
+                             "live_bytes",
+                             "budget_bytes",
+                             "dropped_events",
+                             "energy_mj",
+                             "gpu_bytes",
+                             "gpu_beside_bytes",
+                             "gpu_most_beside_bytes",
+                             "gpu_large_bytes",
+                             "gpu_pool_bytes",
+                             "gpu_workspace_bytes",
+                             "gpu_context_bytes",
+                             "locked_bytes",
+                             "in_locked_bytes",
+                             "most_locked_bytes",
+                             "pageable_bytes"};
+  static_assert(names.size() == static_cast<std::size_t>(Live::count_));
+  nlohmann::ordered_json json{{"pid", reading.pid}, {"program", reading.program}, {"policy", reading.policy}};
+  for (std::size_t i = 0; i < names.size(); ++i) json[names[i]] = reading[static_cast<Live>(i)];
+  json["phase"] = phase_of(reading);
+  return json;
+}
+
 // The last column is the increase since the last look, a second.
 void print_sample(const Sample& now, const Sample* before) {
-  constexpr const char* phases[] = {"starting", "warm-up", "profiling", "planned", "foreseen"};
   const LiveReading& r = now.reading;
   const double seconds = before == nullptr ? 0 : std::chrono::duration<double>(now.when - before->when).count();
-  const std::size_t phase = r[Live::phase] < std::size(phases) ? static_cast<std::size_t>(r[Live::phase]) : 0;
   print("{} {}, policy {}, step {} ({}), last step {}\n", r.pid, r.program, r.policy.empty() ? "-" : r.policy,
-        r[Live::step], phases[phase], time(static_cast<double>(r[Live::last_step_ns])));
+        r[Live::step], phase_of(r), time(static_cast<double>(r[Live::last_step_ns])));
   print("  resident {} of {}, alive {}\n", readable({r[Live::resident_bytes]}), readable({r[Live::budget_bytes]}),
         readable({r[Live::live_bytes]}));
   GpuBytes gpu;
@@ -83,6 +125,7 @@ void print_sample(const Sample& now, const Sample* before) {
 bool look(const Options& options, std::map<std::int64_t, Sample>& last) {
   const std::vector<std::int64_t> pids = options.pids.empty() ? live_processes(options.directory) : options.pids;
   std::map<std::int64_t, Sample> seen;
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const std::int64_t pid : pids) {
     auto reading = read_live(pid, options.directory);
     if (!reading) {
@@ -91,20 +134,25 @@ bool look(const Options& options, std::map<std::int64_t, Sample>& last) {
     }
     const Sample& now = seen[pid] = {Clock::now(), *std::move(reading)};
     const auto before = last.find(pid);
-    print_sample(now, before == last.end() ? nullptr : &before->second);
+    if (options.json) {
+      all.push_back(json_of(now.reading));
+    } else {
+      print_sample(now, before == last.end() ? nullptr : &before->second);
+    }
   }
+  if (options.json) print_data(all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   last = std::move(seen);
   return !last.empty();
 }
 
 void run(const Options& options) {
   std::map<std::int64_t, Sample> last;
-  const bool clears = ::isatty(STDOUT_FILENO) != 0 && !options.once;
+  const bool clears = ::isatty(STDOUT_FILENO) != 0 && !options.once && !options.json;
   for (std::uint64_t shown = 0; options.count == 0 || shown < options.count; ++shown) {
     if (shown > 0) std::this_thread::sleep_for(std::chrono::duration<double>(options.interval));
     if (clears) clear_screen();
     const bool any = look(options, last);
-    if (!any && shown == 0)
+    if (!any && shown == 0 && !options.json)
       throw Failure(
           {Cause::unavailable, "no process shows counters here; programs that record do (train --record FILE)"});
     std::fflush(stdout);
@@ -123,6 +171,7 @@ void add_top(CLI::App& app) {
       ->check(finite_between(0.05, 3600));
   verb->add_option("--count", options->count, "how many looks; 0: until interrupted")->capture_default_str();
   verb->add_flag("--once", options->once, "one look");
+  verb->add_flag("--json", options->json, "a line of JSON for each look, for other programs");
   verb->callback([options] { run(*options); });
 }
 

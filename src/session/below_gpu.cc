@@ -69,6 +69,8 @@ Result<Bytes> limit_of(std::string_view size) {
 
 Result<BelowGpu> open_below_gpu(const SessionOptions& options, Bytes budget,
                                 const std::shared_ptr<const cuda::Device>& device) {
+  if (!options.max_writes.empty())
+    return unsupported("max_writes works with a budget of the CPU's memory alone; leave it out below a GPU");
   BelowGpu below;
   const auto with_disk = arguments_of(usage, options.slow), limited = arguments_of(limited_usage, options.slow);
   if (!with_disk && !limited && options.slow != "host" && options.slow != SessionOptions{}.slow)

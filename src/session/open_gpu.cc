@@ -88,8 +88,6 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (!ordinal) return ordinal.error();
   if (options.gpu == nullptr)
     return unsupported("fast memory on a GPU needs the program's part (SessionOptions::gpu); a Guard brings it");
-  if (!options.max_writes.empty())
-    return unsupported("max_writes works with a budget of the CPU's memory alone; leave it out below a GPU");
   auto driver = cuda::Driver::load();
   if (!driver) return driver.error();
   auto device = cuda::Device::open(std::move(*driver), *ordinal);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "profiler/live.h"
 #include "profiler/schema.h"
@@ -108,6 +109,11 @@ TEST(TopCommand, ShowsAProcessThatRecords) {
   EXPECT_THAT(shown.output, AllOf(HasSubstr("KiB of 1.0 MiB, alive"), HasSubstr("moved in"), HasSubstr("a second")));
   const told::Ran twice = vedette("top --count 2 --interval 0.05 " + std::to_string(::getpid()));
   EXPECT_EQ(twice.status, 0);
+  const auto json = nlohmann::json::parse(vedette("top --once --json " + std::to_string(::getpid())).output);
+  ASSERT_EQ(json.size(), 1u);
+  EXPECT_EQ(json[0]["program"], "a shown program");
+  EXPECT_EQ(json[0]["phase"], "planned");
+  EXPECT_EQ(json[0]["step"], 3);
   const told::Ran nobody = vedette("top --once 999999999");
   EXPECT_EQ(nobody.status, 1);
   EXPECT_THAT(nobody.output, HasSubstr("shows no counters"));
