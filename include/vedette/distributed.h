@@ -1,7 +1,7 @@
 // Data parallel training by the ranks of a job: processes that torchrun starts, on one machine or more.
 //
 // A rank has a copy of the model, a part of every batch and, if it wants, a guard of its own. libtorch's own c10d and
-// gloo carry the bytes; no Python is needed.
+// gloo carry the bytes, or NCCL those of GPUs (Ranks::use()); no Python is needed.
 //
 //   torchrun --no-python --nproc-per-node 2 ./program
 //
@@ -31,8 +31,10 @@
 #include "vedette/torch.h"
 
 namespace c10d {
+class Backend;
 class ProcessGroup;
-}
+class Store;
+}  // namespace c10d
 
 namespace vedette {
 
@@ -53,6 +55,12 @@ class Ranks {
   void broadcast(torch::nn::Module& module);
   double mean(double value);  // over all ranks; of losses, for instance
   void barrier();
+  // From now on tensors of such a device go by this backend, as GPUs' by a c10d::ProcessGroupNCCL that the program
+  // makes of store(), rank() and size(); tensors of the CPU go by gloo. All ranks call it, before broadcast(). Under a
+  // guard of GPU memory its works are ordered by streams, as NCCL's are. A job of one has no use for it.
+  void use(c10::DeviceType device, c10::intrusive_ptr<c10d::Backend> backend);
+  // Through which the ranks found each other, for keys of the backend's own; empty in a job of one.
+  c10::intrusive_ptr<c10d::Store> store() const;
   // libtorch's own, for other collectives; empty in a job of one.
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const noexcept { return group_; }
 

@@ -157,6 +157,12 @@ def gpu_rank_main(place, shares, engines):
     with gpu_guard(int(peak / 2)) as guard:
         told["made before"] = {**train("ddp", guard, made), "peak": peak}
     told["exchanges"] = {"plain": exchange(), "guarded": exchange(gpu_guard(f"{1024 + 256 * torch.distributed.get_world_size()}KiB"))}
+    for kind in ("tensors", "pipeline"):
+        torch.cuda.reset_peak_memory_stats()
+        told[kind] = {"plain": train_in_parts(kind)}
+        peak = torch.cuda.max_memory_allocated()
+        with gpu_guard(int(peak / 2)) as guard:
+            told[kind]["guarded"] = train_in_parts(kind, guard)
     told["races"] = ctypes.CDLL(None).simulated_races()
     leave(place, told)
 
@@ -166,6 +172,52 @@ def killed_rank_main(place, shares, engines):
     join_on_gpu()
     with gpu_guard("4MiB") as guard:
         train("ddp", guard)
+
+
+def parts_of_a_model(kind):
+    """One model on all ranks: each layer's matrices are cut (DTensor's tensor parallelism), or each rank has a half of the layers."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(1)
+    blocks = [torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.ReLU(), torch.nn.Linear(4 * width, width)) for _ in range(4)]
+    ranks = torch.distributed.get_world_size()
+    if kind == "pipeline":
+        share = len(blocks) // ranks
+        return torch.nn.Sequential(*blocks[torch.distributed.get_rank() * share:][:share]).to(device)
+    mesh = torch.distributed.device_mesh.init_device_mesh("cuda", (ranks,))
+    cut = {f"{i}.{layer}": how() for i in range(len(blocks)) for layer, how in ((0, ColwiseParallel), (2, RowwiseParallel))}
+    return parallelize_module(torch.nn.Sequential(*blocks).to(device), mesh, cut)
+
+
+def train_in_parts(kind, guard=None):
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+    from training import bits
+
+    rank, ranks, error = torch.distributed.get_rank(), torch.distributed.get_world_size(), torch.nn.functional.mse_loss
+    model, losses = parts_of_a_model(kind), []
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    if guard:
+        guard.watch(model)
+        guard.watch(optimizer)
+    if kind == "pipeline":
+        schedule = ScheduleGPipe(PipelineStage(model, rank, ranks, torch.device(device)), n_microbatches=4, loss_fn=error)
+    for step in range(steps):
+        with guard.step() if guard else contextlib.nullcontext():
+            x, y = torch.randn(2, 64, width, generator=torch.Generator().manual_seed(step)).to(device).unbind()
+            parts = []
+            if kind == "tensors":
+                parts.append(error(model(x), y))
+                parts[0].backward()
+            elif rank < ranks - 1:
+                schedule.step(*[x][:rank == 0])
+            else:
+                schedule.step(target=y, losses=parts)
+            losses.append([part.item() for part in parts])
+            optimizer.step()
+            optimizer.zero_grad()
+            del x, y, parts
+    return {"losses": losses, "parameters": [bits(getattr(p, "_local_tensor", p).cpu()) for p in model.parameters()],
+            "out": guard.counters.bytes_out if guard else 0}
 
 
 def exchange(guard=None):
@@ -281,6 +333,18 @@ class OnGpus(DataParallel):
     def test_collectives_and_exchanges(self):
         for told in self.told:
             self.assertEqual(told["exchanges"]["guarded"], told["exchanges"]["plain"])
+
+    def compare_parts(self, kind):
+        for told in self.told:
+            plain, guarded = told[kind]["plain"], told[kind]["guarded"]
+            self.assertEqual((guarded["losses"], guarded["parameters"]), (plain["losses"], plain["parameters"]))
+            self.assertGreater(guarded["out"], 0)
+
+    def test_tensor_parallelism(self):
+        self.compare_parts("tensors")
+
+    def test_a_pipeline(self):
+        self.compare_parts("pipeline")
 
     def test_a_rank_that_is_killed_ends_the_others(self):
         with socket.socket() as free:

@@ -77,6 +77,21 @@ Ranks::Ranks(std::chrono::seconds patience) {
 
 Ranks::~Ranks() = default;
 
+void Ranks::use(c10::DeviceType device, c10::intrusive_ptr<c10d::Backend> backend) {
+  using Type = c10d::ProcessGroup::BackendType;
+  if (group_ == nullptr) return;
+  if (backend == nullptr || device == c10::kCPU)
+    throw Failure({.cause = Cause::unsupported,
+                   .message = "tensors of the CPU go by gloo, and those of a GPU by a backend that is there; give "
+                              "Ranks::use() a device such as at::kCUDA, and its backend"});
+  group_->setBackend(device, backend->getBackendName() == "nccl" ? Type::NCCL : Type::CUSTOM, backend);
+}
+
+c10::intrusive_ptr<c10d::Store> Ranks::store() const {
+  if (group_ == nullptr) return {};
+  return c10::make_intrusive<c10d::PrefixStore>("of the program", group_->getStore());
+}
+
 void Ranks::broadcast(torch::nn::Module& module) {
   if (group_ == nullptr) return;
   const at::NoGradGuard no_gradients;
