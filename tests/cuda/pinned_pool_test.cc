@@ -74,6 +74,9 @@ TEST_F(Pool, WhereTheDriverPinsNoMoreThatIsTheLimit) {
   EXPECT_FALSE(pool.take(2_MiB));
   EXPECT_EQ(control().calls().at("cuMemHostRegister_v2"), asked) << "it is not asked again";
   EXPECT_FALSE(pool.regroup(5_MiB)) << "all is taken";
+  for (std::byte* const slot : slots) pool.give_back(slot, 1_MiB);
+  EXPECT_FALSE(pool.regroup(5_MiB)) << "a half of each piece is taken";
+  for (std::byte*& slot : slots) slot = pool.take(1_MiB).value();
   for (std::byte* const slot : slots) pool.give_back(slot, 2_MiB);
   EXPECT_EQ(pool.take_registered(5_MiB), nullptr) << "no piece is so large";
   ASSERT_TRUE(pool.regroup(5_MiB));
