@@ -1,5 +1,7 @@
 // The inputs of one simulation. It borrows all of it for its length. Pure.
 #pragma once
+#include <cstdint>
+#include <limits>
 #include <span>
 
 #include "sim/step.h"
@@ -20,6 +22,9 @@ struct Inputs {
   // where steps differ: the operands of one step after the other, and then again from the first; tensors that `step`
   // does not name have no known next use
   std::span<const Operands> in_turn = {};
+  // an Error of Cause::infeasible as soon as the last step is certain to take longer: of many plans only the best one's
+  // time is wanted
+  std::int64_t longest_ns = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace vedette::sim

@@ -10,10 +10,30 @@ std::uint64_t rounded(std::uint64_t bytes, std::uint64_t granule) {
   return granule == 0 ? bytes : (bytes + granule - 1) / granule * granule;
 }
 
+// Nothing is cut.
+Pieces whole_tensors(const Trace& trace, const Plan& plan, Bytes granule) {
+  Pieces made;
+  made.all.reserve(trace.tensors.size());
+  made.of_tensor.reserve(trace.tensors.size());
+  for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
+    const std::uint64_t size = trace.tensors[t].bytes.value;
+    made.of_tensor.push_back({.begin = static_cast<std::uint32_t>(made.all.size()), .end = {}});
+    if (size != 0) made.all.push_back({.tensor = t, .bytes = {0, size}, .room = rounded(size, granule.value)});
+    made.of_tensor.back().end = static_cast<std::uint32_t>(made.all.size());
+  }
+  made.of_move.reserve(plan.moves.size());
+  for (const Move& move : plan.moves) made.of_move.push_back(made.of_tensor[move.extent.tensor.value]);
+  return made;
+}
+
 }  // namespace
 
 Result<Pieces> cut_pieces(const Trace& trace, const Plan& plan, Bytes granule) {
   Pieces made;
+  const bool whole = plan.block.value == 0 && std::none_of(plan.moves.begin(), plan.moves.end(), [](const Move& move) {
+                       return move.extent.part.has_value();
+                     });
+  if (whole) return whole_tensors(trace, plan, granule);
   std::vector<std::vector<std::uint64_t>> cuts(trace.tensors.size());
   for (const Move& move : plan.moves) {
     if (!move.extent.part) continue;

@@ -52,6 +52,7 @@ class Simulation {
   Waiting waiting_;
   std::uint64_t serial_ = 0, step_number_ = 0;
   std::int64_t recomputing_ = 0, step_began_ = 0;  // spent on it for the current op
+  std::int64_t ideal_ns_ = 0, left_ns_ = 0;        // of ops: of a step, and of the running step's rest
   bool measuring_ = false;
   std::uint64_t remapped_ = 0;  // granules whose new places the program has paid for
   Replayed result_;
@@ -256,6 +257,7 @@ std::optional<Error> Simulation::run_op(std::uint32_t op) {
 std::optional<Error> Simulation::run_step(bool measured) {
   measuring_ = measured;
   step_began_ = traffic_.now();
+  left_ns_ = in_.options.noise_percent == 0 ? ideal_ns_ : 0;
   traffic_.measure(measured ? &result_ : nullptr, in_.options.timeline);
   if (measured || listener_.listens()) result_.measured = {};
   if (measured || listener_.listens()) result_.measured.op_stall.assign(in_.trace.ops.size(), {});
@@ -263,6 +265,9 @@ std::optional<Error> Simulation::run_step(bool measured) {
   const std::uint32_t faults = waiting_.faults(), moves = listener_.moves();
   for (std::uint32_t op = 0; op < in_.trace.ops.size(); ++op) {
     if (auto error = run_op(op)) return error;
+    left_ns_ -= in_.trace.ops[op].time.value;
+    if (measured && traffic_.now() - step_began_ + left_ns_ > in_.longest_ns)
+      return Error{Cause::infeasible, "replay: the step takes longer than was asked for"};
   }
   if (measuring_) result_.faults = waiting_.faults() - faults;
   result_.reacted = listener_.moves() - moves;
@@ -276,6 +281,7 @@ std::optional<Error> Simulation::run_step(bool measured) {
 Result<Replayed> Simulation::run() {
   if (auto error = traffic_.prepare()) return *error;
   listener_.prepare();
+  for (const Op& op : in_.trace.ops) ideal_ns_ += op.time.value;
   const std::uint32_t steps = std::max(1U, in_.options.steps);
   for (std::uint32_t number = 0; number < steps; ++number) {
     const bool last = number + 1 == steps;
@@ -294,7 +300,7 @@ Result<Replayed> Simulation::run() {
     }
     listener_.obey(reaction);
   }
-  for (const Op& op : in_.trace.ops) result_.ideal += op.time;
+  result_.ideal = {ideal_ns_};
   result_.peak = {traffic_.peak()};
   return result_;
 }

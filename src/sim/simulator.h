@@ -10,8 +10,10 @@ Result<Replayed> simulate(const Inputs& in);
 
 // The plan alone.
 inline Result<Replayed> simulate(const Trace& trace, const Step& step, const Machine& machine, const Plan& plan,
-                                 const ReplayOptions& options) {
-  return simulate({.trace = trace, .step = step, .machine = machine, .plan = plan, .options = options});
+                                 const ReplayOptions& options,
+                                 std::int64_t longest_ns = std::numeric_limits<std::int64_t>::max()) {
+  return simulate(
+      {.trace = trace, .step = step, .machine = machine, .plan = plan, .options = options, .longest_ns = longest_ns});
 }
 
 }  // namespace vedette::sim

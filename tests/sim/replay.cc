@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/made.h"
+#include "sim/simulator.h"
 #include "support/traces.h"
 #include "vedette/bound.h"
 
@@ -44,6 +45,19 @@ TEST(Replay, TakesTheSumOfTheOpsWhereEverythingIsNear) {
   EXPECT_EQ(got.measured.stall, Nanoseconds{0});
   EXPECT_EQ(got.peak, Bytes{10});
   EXPECT_EQ(got.step_times, (std::vector<Nanoseconds>{{150}, {150}, {150}}));
+}
+
+// It waits 30 ns for its operand and runs 60. In the step before, which may take as long, nothing is decided.
+TEST(Replay, StopsAsSoonAsTheLastStepIsSureToTakeLongerThanAskedFor) {
+  const Trace one = trace({tensor(80)}, {op(50, {}), op(10, {{0}})});
+  const Plan comes = plan({slow}, {fetch(0, 1, 0), evict(1, 0, 0)});
+  const sim::Step step = sim::flatten(one);
+  const Machine disk = machine(80);
+  ASSERT_EQ(replay(one, disk, comes)->measured.time, Nanoseconds{90});
+  EXPECT_EQ(sim::simulate(one, step, disk, comes, {.steps = 2}, 90)->measured.time, Nanoseconds{90});
+  const auto stopped = sim::simulate(one, step, disk, comes, {.steps = 2}, 89);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().cause, Cause::infeasible);
 }
 
 // Each direction of the disk carries half as much beside the other.

@@ -3,6 +3,7 @@
 // moves less is better. Pure.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "sim/simulator.h"
@@ -23,8 +24,10 @@ class PlanCost {
       : trace_(trace), step_(step), machine_(std::move(machine)), link_cost_(link_cost) {}
 
   // Two steps; figures are of the second.
-  Result<Replayed> simulate(const Plan& plan) const {
-    return sim::simulate(trace_, step_, machine_, plan, {.steps = 2});
+  // Error: also where the second takes longer than `longest_ns`.
+  Result<Replayed> simulate(const Plan& plan,
+                            std::int64_t longest_ns = std::numeric_limits<std::int64_t>::max()) const {
+    return sim::simulate(trace_, step_, machine_, plan, {.steps = 2}, longest_ns);
   }
   std::int64_t cost(const Replayed& simulated) const {
     return simulated.measured.time.value + busy_ns(simulated) / 100 * link_cost_.percent;

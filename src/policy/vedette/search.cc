@@ -110,6 +110,7 @@ class Search {
   const std::int64_t step_ns_;
   std::size_t tries_ = 0, all_tries_ = 0;
   std::int64_t cost_ = 0;              // of the latest try
+  std::int64_t accepted_ = 0;          // what costs no more is gone on from
   std::size_t most_work_ = 0;          // tries times ops
   bool begun_ = false;                 // some plan was found
   bool done_ = false;                  // the best one is good enough
@@ -125,13 +126,14 @@ class Search {
 bool Search::consider(Choice choice) {
   if (spent()) return false;
   choice.knobs = features_.of(choice.knobs);
-  const Variant& v = variants_.of(choice.rule, best_.fingerprint);
+  Variant& v = variants_.of(choice.rule, best_.fingerprint);
   const std::uint64_t of_stays = choice.cover ? fingerprint_of(*choice.cover) : fingerprint_of(choice.knobs);
   if (!tried_.insert(mixed(mixed(v.fingerprint, choice.share), mixed(of_stays, fingerprint_of(choice.far)))).second)
     return false;
   if (best_.found && v.ops_ns >= best_.cost) return false;  // with recomputation, if it never waited
   ++tries_;
   if (++all_tries_ == tries_before_bound + 1 && best_.found) see_whether_done();
+  variants_.cut(v);
   const Trace& trace = v.parts.trace;
   const Setting& setting = variants_.setting(choice.share);
   auto gaps = lay_out(
@@ -145,13 +147,15 @@ bool Search::consider(Choice choice) {
   if (features_.issuing_early) fetch_early(trace, v.uses, setting_, step_ns_ / most_lead, 0, *gaps);
   Plan plan = plan_of(trace, setting_, *gaps);
   const PlanCost plan_cost(trace, v.step, machine_, rules_.link_cost);
-  const auto replayed = plan_cost.simulate(plan);
+  const std::int64_t longest = best_.found ? std::max(best_.cost, accepted_) : never;
+  const auto replayed = plan_cost.simulate(plan, longest);
   if (!replayed) return false;
   const std::int64_t cost = plan_cost.cost(*replayed);
   cost_ = cost;
   if (best_.found && cost >= best_.cost) return false;
   Plan whole = plan_of_origin(trace_, v.recomputed, joined(v.recomputed.trace, v.parts, plan));
-  if (rules_.judged && spread.overflows && check(trace_, machine_, whole)) return false;
+  // where they fit by the estimate, they fit by the judge's count
+  if (rules_.judged && !spread.fits && check(trace_, machine_, whole)) return false;
   best_.found = begun_ = true;
   best_.overflows = spread.overflows;
   best_.cost = cost;
@@ -302,13 +306,15 @@ void Search::search_at_random(Island& island, std::size_t most) {
   for (std::size_t k = 0; k < most && !spent(); ++k) {
     const std::int64_t before = best_.cost;
     Choice choice = changes_.apply(island.now);
+    std::int64_t& late = island.costs[island.changed++ % island.costs.size()];
+    accepted_ = std::max(late, island.cost);
     cost_ = never;
     const bool better = consider(choice) && best_.cost < before - before / least_gain;
-    std::int64_t& late = island.costs[island.changed++ % island.costs.size()];
-    if (cost_ <= std::max(late, island.cost) && cost_ != never) island.now = choice, island.cost = cost_;
+    if (cost_ <= accepted_ && cost_ != never) island.now = choice, island.cost = cost_;
     late = island.cost;
     island.failed = better ? 0 : island.failed + 1;
   }
+  accepted_ = 0;
   std::swap(changes_, island.changes);
   island.best = std::move(best_);
 }
@@ -411,7 +417,8 @@ Result<Found> Search::run() {
     return Error{
         Cause::infeasible,
         "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
-  const Variant& kept = variants_.of(best_.choice.rule, best_.fingerprint);
+  Variant& kept = variants_.of(best_.choice.rule, best_.fingerprint);
+  variants_.cut(kept);
   best_.kept.recomputed = kept.recomputed;
   best_.kept.parts = kept.parts;
   return std::move(best_.kept);

@@ -28,8 +28,8 @@ const Setting& Variants::setting(std::uint32_t share) {
   return made->second;
 }
 
-const Variant& Variants::of(const RecomputeRule& rule, std::uint64_t best) {
-  for (const Variant& each : variants_) {
+Variant& Variants::of(const RecomputeRule& rule, std::uint64_t best) {
+  for (Variant& each : variants_) {
     if (each.rule == rule) return each;
   }
   if (rule.shares_at != 0) recomputer_.find_shares(setting_, rule.shares_at);
@@ -40,17 +40,21 @@ const Variant& Variants::of(const RecomputeRule& rule, std::uint64_t best) {
     each.rule = rule;
     return each;
   }
-  made.parts = split(made.recomputed.trace,
-                     features_.parts ? part_bytes(static_cast<std::uint64_t>(setting_.budget), setting_.granule)
-                                     : rounded(peak_bytes(trace_).value, setting_.granule));
-  made.uses = uses_of(made.parts.trace);
-  made.step = sim::flatten(made.parts.trace);
-  made.ops_ns = time_of_ops(made.parts.trace).value;
+  made.ops_ns = time_of_ops(made.recomputed.trace).value;
   variants_.push_front(std::move(made));
   if (variants_.size() > most_variants) {
     variants_.erase(variants_.end() - (variants_.back().fingerprint == best ? 2 : 1));
   }
   return variants_.front();
+}
+
+void Variants::cut(Variant& variant) const {
+  if (std::exchange(variant.is_cut, true)) return;
+  variant.parts = split(variant.recomputed.trace,
+                        features_.parts ? part_bytes(static_cast<std::uint64_t>(setting_.budget), setting_.granule)
+                                        : rounded(peak_bytes(trace_).value, setting_.granule));
+  variant.uses = uses_of(variant.parts.trace);
+  variant.step = sim::flatten(variant.parts.trace);
 }
 
 }  // namespace vedette::planning

@@ -24,6 +24,7 @@ struct Variant {
   sim::Step step;
   std::uint64_t fingerprint = 0;  // the same where the same is recomputed
   std::int64_t ops_ns = 0;        // of its ops, recomputation included
+  bool is_cut = false;
 };
 
 class Variants {
@@ -32,8 +33,10 @@ class Variants {
   Variants(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features)
       : trace_(trace), setting_(setting), features_(features), recomputer_(trace, machine) {}
 
-  // The result lives until the next call; that of the fingerprint `best` is made once, while others come and go.
-  const Variant& of(const RecomputeRule& rule, std::uint64_t best);
+  // The result lives until the next call; that of the fingerprint `best` is made once, while others come and go. It is
+  // not cut into parts yet: many a variant takes too long by its ops alone, or was tried before.
+  Variant& of(const RecomputeRule& rule, std::uint64_t best);
+  void cut(Variant& variant) const;             // sets `parts`, `uses` and `step`, once
   const Setting& setting(std::uint32_t share);  // with a share of the memory
   const Recomputer& recomputer() const { return recomputer_; }
 
