@@ -14,6 +14,7 @@
 #include "base/readable.h"
 #include "base/time_limit.h"
 #include "policy/canvas/op_times.h"
+#include "policy/vedette/around.h"
 #include "policy/vedette/choice.h"
 #include "policy/vedette/cover.h"
 #include "policy/vedette/knobs.h"
@@ -31,7 +32,7 @@ constexpr std::size_t most_work = 600'000, most_work_of_knobs = 80'000;  // trie
 // from here on a try takes longer than in proportion, and gets less: 10,000 ops plan in a second
 constexpr std::size_t many_ops = 4'000;
 // Changes at random that all won less than a 10,000th: so many tries times ops, and tries, end the search.
-constexpr std::size_t work_for_nothing = 200'000, least_patience = 40, most_patience = 200;
+constexpr std::size_t work_for_nothing = 200'000, least_patience = 40, most_patience = 500;
 constexpr std::int64_t least_gain = 10'000;
 constexpr std::size_t most_failed_covers = 24;
 // A plan that is no more than a thousandth above the bound is good enough. The bound takes as long as some tries, and
@@ -39,8 +40,9 @@ constexpr std::size_t most_failed_covers = 24;
 constexpr std::int64_t good_enough = 1'000;
 constexpr std::size_t tries_before_bound = 40;
 // Of a step that is less above the bound than this part of it, the search takes less in proportion, to a sixth. Where a
-// tier in between is full there is more to choose, and it takes twice as much.
+// tier in between is full there is more to choose, and it takes so many times as much.
 constexpr std::int64_t worth_all_work = 100, least_share_of_work = 6;
+constexpr std::size_t work_of_full_tiers = 3;
 constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 
 struct Best {  // of the tries so far
@@ -84,9 +86,9 @@ class Search {
   double round_trip_ns() const;
   void begin_by_bytes(std::int64_t least_gap, std::uint32_t memory);
   void begin_by_dual();
-  void search_tiers();
   void search_knobs();
-  void search_around();
+  void around(Island& island);
+  void at_random_by_turns(std::size_t patience);
   void search_kept();
   void search_at_random(Island& island, std::size_t most);
   template <class Seeds>
@@ -186,7 +188,8 @@ void Search::see_whether_done() {
   const double share =
       std::clamp(static_cast<double>(left) * static_cast<double>(worth_all_work) / static_cast<double>(least),
                  1.0 / static_cast<double>(least_share_of_work), 1.0);
-  most_work_ = static_cast<std::size_t>(static_cast<double>(work_of(trace_) * (best_.overflows ? 2 : 1)) * share);
+  most_work_ = static_cast<std::size_t>(
+      static_cast<double>(work_of(trace_) * (best_.overflows ? work_of_full_tiers : 1)) * share);
 }
 
 // A byte that is recomputed spares both links one byte: up to that price it can pay.
@@ -233,17 +236,6 @@ void Search::begin_by_dual() {
     seed(percent, false, 100, choice.knobs, choice.cover.has_value());
 }
 
-// The shares of the far tier, stretch by stretch.
-void Search::search_tiers() {
-  for (const double factor : {0.0, 0.5, 0.8, 1.25, 2.0}) {
-    for (std::size_t stretch = 0; stretch < best_.choice.far.weights.size(); ++stretch) {
-      Choice choice = best_.choice;
-      choice.far.weights[stretch] *= factor;
-      if (choice.far.rule != TierShares::Rule::longest_first) consider(choice);
-    }
-  }
-}
-
 void Search::search_knobs() {
   try_knobs(
       step_ns_, setting_.budget, [this](const Knobs& knobs) { consider(best_.choice.rule, knobs); },
@@ -260,36 +252,6 @@ void Search::search_kept() {
     choice.knobs.kept = setting_.budget / 100 * percent;
     consider(choice);
   }
-}
-
-// Once around the best, a decision at a time. A plan for less memory is valid for more: a find with less of it may be
-// better than one with all.
-void Search::search_around() {
-  const auto consider_with = [&](auto change) {
-    Choice choice = best_.choice;
-    change(choice);
-    consider(choice);
-  };
-  if (recomputes(best_.choice.rule)) {
-    const bool by_dual = best_.choice.rule.shares_at != 0;
-    for (const double factor : by_dual ? std::array{0.8, 1.3, 0.9, 1.1} : std::array{0.4, 2.5, 0.7, 1.5})
-      consider_with([&](Choice& c) {
-        for (double& price : c.rule.ns_per_byte) price *= factor;
-      });
-    for (const std::uint32_t depth : {2U, 16U}) consider_with([&](Choice& c) { c.rule.depth = depth; });
-    for (const std::int64_t part : {16, 64, 256})
-      consider_with([&](Choice& c) { c.rule.least_gap_ns = step_ns_ / part; });
-  }
-  for (const std::uint32_t share : {100U, 90U, 80U, 70U, 60U}) consider_with([&](Choice& c) { c.share = share; });
-  for (const std::int64_t part : {1, 4, 16, 64})
-    consider_with([&](Choice& c) { c.knobs.horizon_ns = step_ns_ / part; });
-  consider_with([&](Choice& c) { c.knobs.horizon_ns = 0; });
-  for (const std::int64_t part : {8, 32, 128, 512})
-    consider_with([&](Choice& c) { c.knobs.clean_ahead_ns = step_ns_ / part; });
-  consider_with([&](Choice& c) { c.knobs.clean_ahead_ns = -1; });
-  for (const std::uint32_t percent : {100U, 125U, 200U})
-    consider_with([&](Choice& c) { c.knobs.clean_percent = percent; });
-  for (const std::int64_t part : {50, 12}) consider_with([&](Choice& c) { c.knobs.staging = setting_.budget / part; });
 }
 
 // A change is also gone on from where it is no worse than what some changes ago was gone on from (Burke, Bykov, "The
@@ -361,6 +323,10 @@ void Search::begin_everywhere() {
   keep(islands_.size(), 100);
   if (islands_.empty()) return;
   if (islands_[0].best.overflows) {
+    if (recomputes) {
+      begin({}, [&] { begin_by_bytes(step_ns_ / 32, 95); });
+      begin({}, [&] { begin_by_bytes(step_ns_ / 16, 85); });
+    }
     for (const TierShares& far : ways_of_dealing()) {
       if (!recomputes) begin(far, moves_alone);
       if (recomputes) begin(far, [&] { begin_by_bytes(step_ns_ / 64, 95); });
@@ -380,30 +346,49 @@ void Search::keep(std::size_t most, std::int64_t percent) {
 }
 
 // Begins that differ in what is recomputed, and in how stays are dealt between full tiers. The best of them are
-// searched on: once around each, then at random by turns.
+// searched on: once around each, then at random by turns; and so on from the best one, until it gains nothing.
 void Search::search_everything() {
   begin_everywhere();
-  keep(4, 12);
-  for (Island& each : islands_) {
-    if (!features_.searching) break;
-    best_ = std::move(each.best);
-    search_around();
-    search_kept();
-    if (best_.overflows) search_tiers();
-    each.best = std::move(best_);
+  if (islands_.empty()) return;
+  const bool full = islands_[0].best.overflows;  // ways of dealing show their worth later
+  keep(full ? 9 : 4, full ? 30 : 12);
+  const std::size_t all = std::max<std::size_t>(trace_.ops.size(), 1);
+  const std::size_t patience = std::clamp(work_for_nothing / all, least_patience, most_patience) * (full ? 2 : 1);
+  if (features_.searching) {
+    for (Island& each : islands_) around(each);
+    keep(3, full ? 8 : 5);
+    at_random_by_turns(patience);
   }
-  keep(3, 5);
+  best_ = std::move(islands_[0].best);
+  for (std::int64_t before = never; features_.searching && !spent() && best_.cost < before - before / least_gain * 5;) {
+    before = best_.cost;
+    islands_.clear();
+    islands_.push_back({.best = std::move(best_), .changes = changes_, .now = {}});
+    around(islands_[0]);
+    at_random_by_turns(patience);
+    best_ = std::move(islands_[0].best);
+  }
+  // A session's plan is fitted to it between two tiers, where covers are tried.
+  if (features_.searching && !machine_.habits.early_fetches && trace_.ops.size() <= many_ops) search_covers();
+}
+
+void Search::around(Island& island) {
+  best_ = std::move(island.best);
+  const auto try_choice = [this](Choice choice) { consider(std::move(choice)); };
+  const auto best = [this] { return best_.choice; };
+  try_around(step_ns_, setting_.budget, try_choice, best);
+  search_kept();
+  if (best_.overflows) try_shares_of_tiers(try_choice, best);
+  island.best = std::move(best_);
+}
+
+void Search::at_random_by_turns(std::size_t patience) {
   for (Island& each : islands_) each.changes.widen();
-  const std::size_t patience =
-      std::clamp(work_for_nothing / std::max<std::size_t>(trace_.ops.size(), 1), least_patience, most_patience);
-  while (features_.searching && !islands_.empty() && islands_[0].failed < patience && !spent()) {
+  while (islands_[0].failed < patience && !spent()) {
     for (Island& each : islands_) search_at_random(each, &each == &islands_[0] ? 16 : 8);
     keep(3, 4);
     std::erase_if(islands_, [&](const Island& each) { return &each != &islands_[0] && each.failed >= patience / 2; });
   }
-  if (!islands_.empty()) best_ = std::move(islands_[0].best);
-  // A session's plan is fitted to it between two tiers, where covers are tried.
-  if (features_.searching && !machine_.habits.early_fetches && trace_.ops.size() <= many_ops) search_covers();
 }
 
 Result<Found> Search::run() {
