@@ -112,7 +112,7 @@ class Search {
   const std::int64_t step_ns_;
   std::size_t tries_ = 0, all_tries_ = 0;
   std::int64_t cost_ = 0;              // of the latest try
-  std::int64_t accepted_ = 0;          // what costs no more is gone on from
+  std::int64_t accepted_ = 0;          // the search goes on from a plan that costs no more
   std::size_t most_work_ = 0;          // tries times ops
   bool begun_ = false;                 // some plan was found
   bool done_ = false;                  // the best one is good enough
