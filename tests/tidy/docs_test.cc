@@ -89,7 +89,7 @@ TEST(Docs, PagesThatSourcesNameExist) {
 TEST(Docs, TheReadmeTakesTwoMinutes) {
   const std::string text = page("README.md").text;
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 100);
-  EXPECT_LE(words_of(text), 1250u);
+  EXPECT_LE(words_of(text), 900u);
 }
 
 TEST(Docs, ResultsFitOnAFewScreens) {
