@@ -68,7 +68,7 @@ void SignsOfLife::step_ended(std::string_view phase) noexcept {
 
 std::optional<std::string> SignsOfLife::op_without_a_step() {
   constexpr std::uint64_t many = 2'000;  // more than making a model takes
-  if (planned_ + predicted_ + on_demand_ > 0 || ++without_a_step_ != many) return std::nullopt;
+  if (first_began_ || ++without_a_step_ != many) return std::nullopt;
   return "no step has begun, and " + std::to_string(many) +
          " operators ran: nothing is planned without steps; begin one around each update of the parameters "
          "(guard.step())";

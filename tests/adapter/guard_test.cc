@@ -114,6 +114,29 @@ TEST(Guard, ThatIsSwitchedOffDoesNothing) {
   ::unsetenv("VEDETTE_OFF");
 }
 
+TEST(Guard, SaysThatParametersAreNotWatched) {
+  const auto said = [](bool watches, bool made_inside) {
+    std::vector<std::string> sentences;
+    GuardOptions options = tight(32 << 20);
+    options.on_message = [&](std::string_view sentence) { sentences.emplace_back(sentence); };
+    std::optional<torch::nn::Linear> linear;
+    if (!made_inside) linear.emplace(512, 1024);
+    Guard guard(std::move(options));
+    if (made_inside) linear.emplace(512, 1024);
+    if (watches) guard.watch(**linear);
+    for (int s = 0; s < 3; ++s) {
+      const auto step = guard.step();
+      (*linear)(at::ones({8, 512})).sum().backward();
+    }
+    std::erase_if(sentences, [](const std::string& each) { return each.find("not watched") == each.npos; });
+    return sentences;
+  };
+  EXPECT_THAT(said(false, false),
+              ::testing::ElementsAre(::testing::StartsWith("2 parameters of 2.0 MiB that operators use")));
+  EXPECT_THAT(said(true, false), ::testing::IsEmpty());
+  EXPECT_THAT(said(false, true), ::testing::IsEmpty());
+}
+
 TEST(Guard, RefusesAStepWhileOneRunsAndGoesOn) {
   Guard guard(tight(4 << 20));
   const auto begins = [&] { const auto step = guard.step(); };

@@ -181,10 +181,10 @@ TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
 }
 
 TEST(TheLaboratory, AnswersACommandLineItCannotUnderstandWithTwo) {
-  expect_one_sentence(vedette(""), 2, "name a verb; there are check compare");
-  expect_one_sentence(vedette("--loud"), 2, "there is no option '--loud' before a verb; there are check compare");
+  expect_one_sentence(vedette(""), 2, "name a verb; there are ask check compare");
+  expect_one_sentence(vedette("--loud"), 2, "there is no option '--loud' before a verb; there are ask check compare");
   expect_one_sentence(vedette("compute x"), 2,
-                      "there is no verb 'compute' (did you mean 'compare'?); there are check compare");
+                      "there is no verb 'compute' (did you mean 'compare'?); there are ask check compare");
   expect_one_sentence(vedette("check"), 2, "trace is required");
   expect_one_sentence(vedette("replay x --steps 0"), 2, "--steps");
   expect_one_sentence(vedette("compare x --noise many"), 2, "--noise");
@@ -192,10 +192,11 @@ TEST(TheLaboratory, AnswersACommandLineItCannotUnderstandWithTwo) {
   expect_one_sentence(vedette("plan"), 2, "vedette plan: trace, or --list, is required");
   for (const char* verb : {"check", "replay", "compare", "plan"})
     expect_one_sentence(vedette(std::string(verb) + " x --seed -1"), 2, "--seed");
-  expect_one_sentence(vedette("compaer x"), 2, "there is no verb 'compaer' (did you mean 'compare'?); there are check");
+  expect_one_sentence(vedette("compaer x"), 2,
+                      "there is no verb 'compaer' (did you mean 'compare'?); there are ask check");
   expect_one_sentence(vedette("plan x --explian y"), 2, "there is no option '--explian' (did you mean '--explain'?)");
   expect_one_sentence(vedette("info x y"), 2, "it takes no further word, and 'y' is one");
-  expect_one_sentence(vedette("help plna"), 2, "there is no verb 'plna' (did you mean 'plan'?); there are check");
+  expect_one_sentence(vedette("help plna"), 2, "there is no verb 'plna' (did you mean 'plan'?); there are ask check");
   EXPECT_EQ(vedette("help").output, vedette("--help").output);
   EXPECT_EQ(vedette("help plan").output, vedette("plan --help").output);
   EXPECT_EQ(vedette("--help").status, 0);

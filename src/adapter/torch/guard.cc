@@ -148,7 +148,10 @@ struct Guard::State {
     std::uint64_t ops = 0, faults = 0;  // before it
   } began;
   bool told_of_other_threads = false;
+  std::uint32_t looked_for_parameters = 0;  // steps
   void tell_of_others();
+  void look_for_parameters();
+  void tell_of_parameters();
   bool is_off() const noexcept { return !announcer; }
   bool begins_to_watch();  // false: it is off; throws in a child
 };
@@ -300,6 +303,26 @@ void Guard::State::tell_of_others() {
       " page faults: nothing of such a step is planned; begin the step on the thread that trains");
 }
 
+// A model that was made before its guard and is not watched stays outside of the budget. In its first steps a guard
+// that watches nothing looks for its parameters.
+void Guard::State::look_for_parameters() {
+  constexpr std::uint32_t steps = 2;
+  if (!watched->none() || looked_for_parameters >= steps) return;
+  ++looked_for_parameters;
+  announcer->unwatched = std::make_unique<std::map<const c10::StorageImpl*, Bytes>>();
+}
+
+void Guard::State::tell_of_parameters() {
+  const auto found = std::exchange(announcer->unwatched, nullptr);
+  Bytes bytes;
+  for (const auto& each : found != nullptr ? *found : std::map<const c10::StorageImpl*, Bytes>{}) bytes += each.second;
+  if (bytes < 1_MiB) return;
+  looked_for_parameters = ~0u;
+  say(std::to_string(found->size()) + " parameters of " + readable(bytes) +
+      " that operators use are not watched, so they stay outside of the budget; call guard.watch(model), and "
+      "guard.watch(optimizer)");
+}
+
 Guard::Step::Turn::Turn(State& of) : state(of) {
   if (state.step_runs.exchange(true))
     throw Failure({.cause = Cause::unsupported,
@@ -318,6 +341,7 @@ Guard::Step::Step(Guard& guard) : state_(*guard.state_), turn_(state_), scope_(r
     const Counters now = state_.session->counters();
     state_.began = {.hears_ops = state_.session->wants_ops(), .ops = now.ops, .faults = now.faults};
   }
+  state_.look_for_parameters();
   state_.announcer->in_step = true;
   adapter::announce_this_thread(*state_.announcer);
   adapter::set_between_steps(false);
@@ -327,6 +351,7 @@ Guard::Step::~Step() {
   if (state_.session->phase() != "planned") state_.watched->name_gradients();  // this step may become a profile
   if (state_.gpu != nullptr) adapter::forget_asked_addresses(false);
   state_.tell_of_others();
+  state_.tell_of_parameters();
   state_.announcer->in_step = false;
   adapter::set_between_steps(true);
 }

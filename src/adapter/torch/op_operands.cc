@@ -20,10 +20,21 @@ bool goes_one_by_one(const Announcer& owner, c10::ArrayRef<const c10::IValue> in
   return list.size() > 1 && list[0].isTensor() && list[0].toTensor().is_cpu();
 }
 
+namespace {
+
+bool is_parameter(const at::Tensor& tensor) {  // or a view of one: a linear layer's product has its weight transposed
+  if (!tensor.requires_grad()) return false;
+  return tensor.is_leaf() || (tensor.is_view() && tensor._base().is_leaf());
+}
+
+}  // namespace
+
 void OpOperands::add_part(const at::Tensor& tensor, std::uint8_t use, const Announcer& owner) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
   const void* const memory = owner.gpu != nullptr ? owner.gpu->seen(*storage) : session_memory(*storage);
+  if (owner.unwatched != nullptr && is_parameter(tensor) && !Session::owns(memory))
+    owner.unwatched->emplace(storage, Bytes{storage->nbytes()});
   if ((memory == nullptr && owner.gpu == nullptr) || use == Operator::nothing) return;
   if (!parameter) parameter = owner.watched.layer_of(storage);
   if (memory == nullptr) return small.add(*storage, (use & (Operator::write | Operator::overwrite)) != 0);

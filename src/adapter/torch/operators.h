@@ -9,6 +9,9 @@
 // the user's other threads, and of their backward passes, then hold their operands in GPU memory while they run, and
 // are no part of the step. Thread rule: everything here belongs to the training thread.
 #pragma once
+#include <c10/core/StorageImpl.h>
+
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,7 +39,9 @@ struct Announcer {  // the callback's state; one per guard
   Recipes recipes = {};
   Bytes chunk = {};            // of the session
   GpuStorages* gpu = nullptr;  // of a guard of GPU memory
-  bool in_step = false;        // between steps operands are announced, layers are not
+  // While it is there: parameters that operators use and that are no session's, and their bytes.
+  std::unique_ptr<std::map<const c10::StorageImpl*, Bytes>> unwatched = nullptr;
+  bool in_step = false;  // between steps operands are announced, layers are not
 };
 
 // While it lives, tensors that this thread's operators make as optimizers do are an optimizer's, though a backward pass

@@ -61,6 +61,8 @@ class Watched {
   // Gradients that live now are labelled "conv1.weight.grad". Never throws.
   void name_gradients() noexcept;
 
+  bool none() const noexcept { return entries_.empty(); }  // nothing has been watched
+
   std::optional<LayerIndex> layer_of(const c10::StorageImpl* storage) const {
     const auto found = entries_.find(storage);
     return found == entries_.end() ? std::nullopt : found->second.layer;
