@@ -404,8 +404,7 @@ def keep_views():
 
 
 class Reports(on_simulated_gpu.Processes):
-    functions = (shift, checkpoint, saved_while_away, generate_and_train, route, less_and_less, add_in_place, keep_views, pinned_is_what_was_asked,
-                 lengths_rise_and_fall, checkpoints_keep_both_budgets)
+    functions = (shift, checkpoint, saved_while_away, generate_and_train, route, less_and_less, add_in_place, keep_views)
 
     def test_1_targets_with_an_offset_and_two_streams(self):
         self.run_there(shift)
@@ -415,15 +414,6 @@ class Reports(on_simulated_gpu.Processes):
 
     def test_6_saved_while_it_is_away_and_brought_home(self):
         self.run_there(saved_while_away)
-
-    def test_9_and_11_what_is_locked_is_what_was_asked(self):
-        self.run_there(pinned_is_what_was_asked)
-
-    def test_12_lengths_that_rise_and_fall(self):
-        self.run_there(lengths_rise_and_fall)
-
-    def test_14_a_checkpoint_keeps_both_budgets(self):
-        self.run_there(checkpoints_keep_both_budgets)
 
     def test_15_generation_and_training_in_turns(self):
         self.run_there(generate_and_train)
@@ -439,6 +429,19 @@ class Reports(on_simulated_gpu.Processes):
 
     def test_22_views_that_alone_are_saved(self):
         self.run_there(keep_views)
+
+
+class HostMemory(on_simulated_gpu.Processes):
+    functions = (pinned_is_what_was_asked, lengths_rise_and_fall, checkpoints_keep_both_budgets)
+
+    def test_9_and_11_what_is_locked_is_what_was_asked(self):
+        self.run_there(pinned_is_what_was_asked)
+
+    def test_12_lengths_that_rise_and_fall(self):
+        self.run_there(lengths_rise_and_fall)
+
+    def test_14_a_checkpoint_keeps_both_budgets(self):
+        self.run_there(checkpoints_keep_both_budgets)
 
 
 class LockedMemoryThatEnds(on_simulated_gpu.Processes):
