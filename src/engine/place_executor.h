@@ -230,6 +230,7 @@ class PlaceExecutor {
   Result<bool> make_room_ahead(Bytes, Ticks unused_until);
   double ns_of_fetch(Bytes) const;
   Ticks busy_until();
+  bool give_up_a_copy();  // false: no block in place has a slot
   Result<bool> comes_ahead(const Expected::Fetch&);
   void forget_fetches();
   bool has_come(const Expected::Fetch&) const;

@@ -14,10 +14,27 @@ using cuda::StreamPoint;
 Result<void> PlaceExecutor::make_slot(Block& block) {
   if (block.slot && !host_.has_disk()) return {};
   if (block.slot) host_.give_back(*std::exchange(block.slot, std::nullopt));
-  const auto slot = host_.take(block.bytes);
+  auto slot = host_.take(block.bytes);
+  while (!slot && slot.error().cause == Cause::out_of_memory && give_up_a_copy()) slot = host_.take(block.bytes);
   if (!slot) return slot.error();
   block.slot = *slot;
   return {};
+}
+
+// Without a disk a block that has come back keeps its slot, so that its next copy out takes none. Where slots run out,
+// blocks in place give theirs up: first one whose slot is written anew anyhow.
+bool PlaceExecutor::give_up_a_copy() {
+  Block* found = nullptr;
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+    Block& block = blocks_[i];
+    if (!block.alive || !block.slot || !arena_.in_place({i}) || (found != nullptr && block.unchanged)) continue;
+    found = &block;
+    if (!block.unchanged) break;
+  }
+  if (found == nullptr) return false;
+  found->unchanged = false;
+  host_.give_back(*std::exchange(found->slot, std::nullopt));
+  return true;
 }
 
 bool PlaceExecutor::has_slot(BlockIndex index) const { return blocks_[index.value].slot.has_value(); }
