@@ -42,7 +42,7 @@ torch=$(sed -n 's/^#define TORCH_VERSION_\(MAJOR\|MINOR\) //p' \
 name=vedette-$version-linux-x86_64-torch$torch
 cmake --install build/archive --prefix "$made/$name" > /dev/null
 libraries=$(ldd "$made/$name/bin/vedette" | sed -n 's/.*=> \(\/[^ ]*\).*/\1/p' | xargs -r -n1 realpath |
-  xargs -r dpkg -S 2> /dev/null | cut -d: -f1 | sort -u | paste -sd' ')
+  { xargs -r dpkg -S 2> /dev/null || true; } | cut -d: -f1 | sort -u | paste -sd' ')
 cp LICENSE CHANGELOG.md "$made/$name/"
 cat > "$made/$name/INSTALL.txt" << TEXT
 vedette $version for libtorch $torch, x86-64, glibc $(getconf GNU_LIBC_VERSION | cut -d' ' -f2) or later.
