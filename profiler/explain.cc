@@ -31,7 +31,7 @@ class Explainer {
     const std::size_t ops = units_.ops.size();
     if (move.extent.tensor.value >= uses_.size() || move.issue.value >= ops || move.due.value > ops) return found;
     const Tensor& unit = units_.tensors[move.extent.tensor.value];
-    const Bytes bytes = move.extent.part ? move.extent.part->end - move.extent.part->begin : unit.bytes;
+    const Bytes bytes = bytes_of(move.extent, units_);
     // An evict leaves after its issue op, a fetch is there before its due op.
     const std::uint32_t seam = move.verb == Verb::fetch ? move.due.value : move.issue.value + 1;
     look_around(uses_[move.extent.tensor.value], seam, unit.persistent, found);

@@ -27,6 +27,7 @@
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/switched_off.h"
 #include "exports.h"
+#include "profiler/gpu_bytes.h"
 #include "session/forks.h"
 #include "vedette/torch.h"
 
@@ -354,8 +355,8 @@ void bind_kernels(py::module_& module) {
 }
 
 void bind_counters(py::module_& module) {
-  py::class_<Counters>(module, "Counters")
-      .def_readonly("bytes_in", &Counters::bytes_in)
+  py::class_<Counters> counters(module, "Counters");
+  counters.def_readonly("bytes_in", &Counters::bytes_in)
       .def_readonly("bytes_out", &Counters::bytes_out)
       .def_readonly("bytes_dropped", &Counters::bytes_dropped)
       .def_readonly("far_bytes_in", &Counters::far_bytes_in)
@@ -372,26 +373,17 @@ void bind_counters(py::module_& module) {
       .def_readonly("resident_bytes", &Counters::resident_bytes)
       .def_readonly("resident_max_bytes", &Counters::resident_max_bytes)
       .def_readonly("steps", &Counters::steps)
-      .def_readonly("ops", &Counters::ops)
-      .def_property_readonly("gpu_bytes", [](const Counters& c) { return c.gpu.on_device; })
-      .def_property_readonly("gpu_beside_bytes", [](const Counters& c) { return c.gpu.beside; })
-      .def_property_readonly("gpu_most_beside_bytes", [](const Counters& c) { return c.gpu.most_beside; })
-      .def_property_readonly("gpu_large_bytes", [](const Counters& c) { return c.gpu.large; })
-      .def_property_readonly("gpu_pool_bytes", [](const Counters& c) { return c.gpu.pools; })
-      .def_property_readonly("gpu_workspace_bytes", [](const Counters& c) { return c.gpu.workspaces; })
-      .def_property_readonly("gpu_context_bytes", [](const Counters& c) { return c.gpu.context; })
-      .def_property_readonly("locked_bytes", [](const Counters& c) { return c.gpu.locked; })
-      .def_property_readonly("in_locked_bytes", [](const Counters& c) { return c.gpu.in_locked; })
-      .def_property_readonly("most_locked_bytes", [](const Counters& c) { return c.gpu.most_locked; })
-      .def_property_readonly("pageable_bytes", [](const Counters& c) { return c.gpu.pageable; })
-      .def("__repr__", [](const py::object& counters) {
-        std::string text;
-        const auto members = py::dict(py::type::of(counters).attr("__dict__"));
-        for (const auto& [name, member] : members)
-          if (py::isinstance(member, py::module_::import("builtins").attr("property")))
-            text += (text.empty() ? "" : ", ") + py::str("{}={}").format(name, counters.attr(name)).cast<std::string>();
-        return "Counters(" + text + ")";
-      });
+      .def_readonly("ops", &Counters::ops);
+  for (const GpuBytesField& each : gpu_bytes_fields)
+    counters.def_property_readonly(each.key, [bytes = each.bytes](const Counters& c) { return c.gpu.*bytes; });
+  counters.def("__repr__", [](const py::object& self) {
+    std::string text;
+    const auto members = py::dict(py::type::of(self).attr("__dict__"));
+    for (const auto& [name, member] : members)
+      if (py::isinstance(member, py::module_::import("builtins").attr("property")))
+        text += (text.empty() ? "" : ", ") + py::str("{}={}").format(name, self.attr(name)).cast<std::string>();
+    return "Counters(" + text + ")";
+  });
 }
 
 void bind_guard(py::module_& module) {

@@ -5,11 +5,17 @@ import pathlib
 import sys
 
 
-def main():
+def find_tool():
+    """The command-line tool, and whether it is there."""
     tool = pathlib.Path(__file__).resolve().parent / "bin" / "vedette"
     if not tool.exists():
         tool = pathlib.Path(__file__).parent / "bin" / "vedette"  # a build folder, where this file is a link
-    if not tool.exists():
+    return tool, tool.exists()
+
+
+def main():
+    tool, is_there = find_tool()
+    if not is_there:
         sys.exit(f"vedette: {tool} is missing from this installation; install the package again.")
     if sys.argv[1:] == ["doctor"]:
         from vedette import _for_torch

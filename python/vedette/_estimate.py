@@ -13,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .__main__ import find_tool
 from ._guard import Failure
 from ._sizes import bytes_of, word_of
 
@@ -20,11 +21,10 @@ _overwrites = {"aten::zero_", "aten::fill_", "aten::copy_", "aten::normal_", "at
 
 
 def _tool():
-    here = pathlib.Path(__file__)
-    for folder in (here.resolve().parent, here.parent):
-        if (folder / "bin" / "vedette").exists():
-            return folder / "bin" / "vedette"
-    raise Failure("the command-line tool is missing from this installation; install the package again.", "unavailable")
+    tool, is_there = find_tool()
+    if not is_there:
+        raise Failure(f"{tool} is missing from this installation; install the package again.", "unavailable")
+    return tool
 
 
 class _Known:
@@ -105,10 +105,9 @@ class _Recorder(TorchDispatchMode):
                 if not written or not (argument.is_out or name in _overwrites):
                     reads.add(known)
         for tensor in tree_leaves(result):
-            fresh = isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.numel() > 0 and (
-                tensor.untyped_storage()._cdata not in self.living)
+            before = len(self.known)
             known = self._storage(tensor, True, f"{name} {len(self.ops)}")
-            if fresh:
+            if len(self.known) > before:
                 writes.add(known)
         if not writes:
             return  # a view

@@ -86,9 +86,7 @@ class Story {
   std::string op(OpIndex i, OpIndex now) const { return op(i) + (i <= now ? " of the next step" : ""); }
   std::string op(OpIndex i) const { return fmt::format("op {} '{}'", i.value, trace_.ops[i.value].name); }
   const std::string& tier(TierIndex k) const { return machine_.tiers[k.value].name; }
-  Bytes size_of(const Extent& extent) const {
-    return extent.part ? extent.part->end - extent.part->begin : trace_.tensors[t_.value].bytes;
-  }
+  Bytes size_of(const Extent& extent) const { return bytes_of(extent, trace_); }
   Nanoseconds trip(const Link* link) const {
     return link == nullptr ? Nanoseconds{}
                            : transfer_time(trace_.tensors[t_.value].bytes, link->bytes_per_s) + link->latency;

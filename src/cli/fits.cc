@@ -22,6 +22,7 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "model/liveness.h"
 #include "profiler/report/report.h"
 #include "sim/cards.h"
 #include "vedette/bound.h"
@@ -73,18 +74,16 @@ Bytes bytes_below(const Trace& trace, const Plan& plan) {
   std::vector<char> leaves(trace.tensors.size());
   for (const Move& move : plan.moves)
     if (move.verb == Verb::evict) leaves[move.extent.tensor.value] = 1;
-  std::vector<char> alive(trace.tensors.size());
-  std::uint64_t now = 0, most = 0;
-  for (std::size_t t = 0; t < leaves.size(); ++t)
-    if (leaves[t] != 0 && trace.tensors[t].persistent) now += trace.tensors[t].bytes.value, alive[t] = 1;
-  for (const Op& op : trace.ops) {
-    for (const TensorIndex t : op.writes)
-      if (leaves[t.value] != 0 && alive[t.value] == 0) now += trace.tensors[t.value].bytes.value, alive[t.value] = 1;
-    most = std::max(most, now);
-    for (const TensorIndex t : op.frees)
-      if (alive[t.value] != 0) now -= trace.tensors[t.value].bytes.value, alive[t.value] = 0;
+  const std::vector<Span<OpIndex>> alive = lives(trace);
+  std::vector<std::uint64_t> born(trace.ops.size() + 1), dead(born.size());  // bytes, before each op
+  for (std::size_t t = 0; t < leaves.size(); ++t) {
+    if (leaves[t] == 0) continue;
+    born[alive[t].begin.value] += trace.tensors[t].bytes.value;
+    dead[alive[t].end.value] += trace.tensors[t].bytes.value;
   }
-  return {std::max(most, now)};
+  std::uint64_t now = 0, most = 0;
+  for (std::size_t op = 0; op < born.size(); ++op) most = std::max(most, now = now + born[op] - dead[op]);
+  return {most};
 }
 
 struct Answer {  // of one size of memory; speeds are shares of the step's with all memory, by estimate
@@ -233,11 +232,12 @@ Subject subject_of(const FitsOptions& options, const Trace& recorded) {
   }
   Chosen chosen = machine_for(options.run, options.machine, options.directory);
   subject.machine = std::move(chosen.machine);
-  if (!options.disk.empty())
+  const std::uint64_t speed = options.disk.empty() ? 0 : disk_speed(options.disk);
+  if (speed > 0)
     for (Link& link : subject.machine.links)
       if (link.source.value == subject.machine.tiers.size() - 1 ||
           link.target.value == subject.machine.tiers.size() - 1)
-        link.bytes_per_s = disk_speed(options.disk), link.alone_bytes_per_s = 0;
+        link.bytes_per_s = speed, link.alone_bytes_per_s = 0;
   subject.words = fmt::format("{} ({})", chosen.name, tiers_and_links(subject.machine));
   subject.steps.push_back(recorded);
   return subject;

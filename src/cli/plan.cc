@@ -21,6 +21,7 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "model/liveness.h"
 #include "vedette/bound.h"
 #include "vedette/check.h"
 
@@ -146,9 +147,7 @@ void make_plan(const PlanOptions& options) {
   if (settled_output) settled = settle(options, subject, *settled_output);
   Bytes moved;
   for (const Move& move : plan.moves) {
-    const Bytes size = move.extent.part ? move.extent.part->end - move.extent.part->begin
-                                        : subject.trace.tensors[move.extent.tensor.value].bytes;
-    if (move.verb == Verb::fetch) moved += size;
+    if (move.verb == Verb::fetch) moved += bytes_of(move.extent, subject.trace);
   }
   subject.print();
   print("{} on {}: {} moves, {} fetched a step, {} recomputations, {} operands in place\n", options.policy,

@@ -56,36 +56,14 @@ const char* phase_of(const LiveReading& reading) {
 
 // For other programs: each process with its numbers, in the order of Live.
 nlohmann::ordered_json json_of(const LiveReading& reading) {
-  constexpr std::array names{"step",
-                             "last_step_ns",
-                             "phase",
-                             "ops",
-                             "bytes_in",
-                             "bytes_out",
-                             "bytes_dropped",
-                             "moves",
-                             "stall_ns",
-                             "stalls",
-                             "faults",
-                             "resident_bytes",
-                             "live_bytes",
-                             "budget_bytes",
-                             "dropped_events",
-                             "energy_mj",
-                             "gpu_bytes",
-                             "gpu_beside_bytes",
-                             "gpu_most_beside_bytes",
-                             "gpu_large_bytes",
-                             "gpu_pool_bytes",
-                             "gpu_workspace_bytes",
-                             "gpu_context_bytes",
-                             "locked_bytes",
-                             "in_locked_bytes",
-                             "most_locked_bytes",
-                             "pageable_bytes"};
-  static_assert(names.size() == static_cast<std::size_t>(Live::count_));
+  constexpr std::array names{"step",       "last_step_ns", "phase",          "ops",
+                             "bytes_in",   "bytes_out",    "bytes_dropped",  "moves",
+                             "stall_ns",   "stalls",       "faults",         "resident_bytes",
+                             "live_bytes", "budget_bytes", "dropped_events", "energy_mj"};
+  static_assert(names.size() + std::size(gpu_bytes_fields) == static_cast<std::size_t>(Live::count_));
   nlohmann::ordered_json json{{"pid", reading.pid}, {"program", reading.program}, {"policy", reading.policy}};
   for (std::size_t i = 0; i < names.size(); ++i) json[names[i]] = reading[static_cast<Live>(i)];
+  for (const GpuBytesField& each : gpu_bytes_fields) json[each.key] = reading[each.live];
   json["phase"] = phase_of(reading);
   return json;
 }

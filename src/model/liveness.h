@@ -1,4 +1,4 @@
-// The life of each tensor, and its accesses. Thread rule: functions of their arguments.
+// The life of each tensor, its accesses, and the bytes of its parts. Thread rule: functions of their arguments.
 #pragma once
 #include <vector>
 
@@ -12,6 +12,11 @@ std::vector<Span<OpIndex>> lives(const Trace& trace);
 
 // uses[t]: the ops that read or write tensor t, ascending, each once. O(accesses).
 std::vector<std::vector<OpIndex>> uses(const Trace& trace);
+
+// Those of the tensor that a move takes.
+inline Bytes bytes_of(const Extent& extent, const Trace& trace) {
+  return extent.part ? extent.part->end - extent.part->begin : trace.tensors[extent.tensor.value].bytes;
+}
 
 // The tensors that op reads or writes, ascending, each once.
 std::vector<TensorIndex> operands(const Op& op);

@@ -54,9 +54,9 @@ void SessionCore::close() noexcept {
     finish_profiling();
     buckets_.leave();
   }
-  if (const auto line = once_.signs.ended(counters(), machine_, executor_->program().now()))
-    messages_.post_progress(*line);
-  if (const auto sentence = once_.signs.forgotten(counters())) messages_.post(*sentence);
+  const Counters all = counters();
+  if (const auto line = once_.signs.ended(all, machine_, executor_->program().now())) messages_.post_progress(*line);
+  if (const auto sentence = once_.signs.forgotten(all)) messages_.post(*sentence);
   messages_.deliver();
   if (recomputer_ != nullptr) recomputer_->stop();
   executor_->forget_plan();

@@ -146,7 +146,6 @@ class SessionCore {
   std::span<const OpMoves::Departure> departures() const;
   void report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes);
   void report_step_end(Nanoseconds now);
-  void op_without_a_step();
   bool follows_plan() const noexcept;
   bool runs_whole() const noexcept;
   bool is_settled() const noexcept;

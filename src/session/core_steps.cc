@@ -35,7 +35,7 @@ void SessionCore::begin_step() {
   making_.erase(made, making_.end());
   Counters before = executor_->counters();
   count_recomputed(before);
-  once_.signs.step_begins(executor_->program().now());
+  if (!once_.signs.has_begun()) once_.signs.first_step_begins(executor_->program().now());
   if (rest_.rests() && rest_.goes_on(before)) return pass_step();
   // Profiling slows ops down, and plans want their usual times: the step before has most of them.
   if (once_.profiled || options_.profile == ProfileTicks::operands) {
@@ -201,6 +201,8 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
     add_operands(writes, true, op.writes, hash, kind);
     add_parts(parts, op, hash);
     const Bucket* const followed = buckets_.current();
+    if (!in_step)
+      if (const auto sentence = once_.signs.op_without_a_step()) messages_.post(*sentence);
     if (in_step) index = log_op(name, std::move(op), hash, kind);
     left_plan = followed != nullptr && followed != buckets_.current();
     if (in_step && !follows_plan() && pages_ == nullptr && foresees())
@@ -214,7 +216,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   executor_->begin_op({index}, name, part);
   if (in_step && pages_ != nullptr) pages_->op_is_ready();
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
-  if (!in_step) return op_without_a_step();
+  if (!in_step) return;
   // Where the op waited for nothing, all since the last op's end is its own: the clock need not be asked.
   const Bucket* const bucket = buckets_.current();
   const bool asks = stalled.value != 0 || options_.observer != nullptr || pages_ != nullptr || recomputer_ != nullptr ||
@@ -223,11 +225,6 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   times_.begin_op(began, stalled);
   if (options_.observer != nullptr) options_.observer->op_began(logger_.step(), {index}, name, began);
   if (op_.observed()) begin_observing(0, 0);
-}
-
-void SessionCore::op_without_a_step() {
-  const std::lock_guard lock(mutex_);
-  if (const auto sentence = once_.signs.op_without_a_step()) messages_.post(*sentence);
 }
 
 // --- sections of the running op --------------------------------------------------------------------------------------

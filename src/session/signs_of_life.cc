@@ -7,6 +7,7 @@
 
 #include "base/daily.h"
 #include "base/readable.h"
+#include "model/liveness.h"
 #include "vedette/replay.h"
 
 namespace vedette::detail {
@@ -25,11 +26,6 @@ std::string counted(std::uint64_t number, const char* what) {
 
 bool is_disk(const Tier& tier) { return tier.name == "nvme"; }
 
-Bytes size_of(const Trace& trace, const Move& move) {
-  const auto& part = move.extent.part;
-  return part ? part->end - part->begin : trace.tensors[move.extent.tensor.value].bytes;
-}
-
 // To the disk, in one step; what passes fast memory by is counted by its moves.
 Bytes written_to_disk(const Trace& trace, const Machine& machine, const Plan& plan, Bytes out) {
   if (!is_disk(machine.tiers.back())) return {};
@@ -37,7 +33,7 @@ Bytes written_to_disk(const Trace& trace, const Machine& machine, const Plan& pl
   Bytes written;
   const auto last = static_cast<std::uint32_t>(machine.tiers.size() - 1);
   for (const Move& move : plan.moves)
-    if (move.target.value == last && move.source.value < last) written += size_of(trace, move);
+    if (move.target.value == last && move.source.value < last) written += bytes_of(move.extent, trace);
   return written;
 }
 

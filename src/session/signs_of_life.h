@@ -19,9 +19,8 @@ class SignsOfLife {
   // milliseconds. Nothing later, and nothing where the replay fails.
   std::optional<std::string> planned(std::uint64_t step, const Trace& trace, const Machine& machine, const Plan& plan);
 
-  void step_begins(Nanoseconds now) noexcept {
-    if (!first_began_) first_began_ = now;
-  }
+  bool has_begun() const noexcept { return first_began_.has_value(); }
+  void first_step_begins(Nanoseconds now) noexcept { first_began_ = now; }
   // `phase`: as Session::phase(), at the step's end; a step that rests is planned.
   void step_ended(std::string_view phase) noexcept;
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/liveness.h"
 #include "policy/canvas/room.h"
 #include "policy/vedette/rehearsal.h"
 #include "policy/vedette/sweep.h"
@@ -88,9 +89,7 @@ class Seam {
 
  private:
   std::int64_t size(const Extent& extent) const {
-    const std::uint64_t bytes = extent.part ? extent.part->end.value - extent.part->begin.value
-                                            : trace_.tensors[extent.tensor.value].bytes.value;
-    return static_cast<std::int64_t>(rounded(bytes, granule_));
+    return static_cast<std::int64_t>(rounded(bytes_of(extent, trace_).value, granule_));
   }
 
   static bool is_due_in_the_next_step(const Move& evict) { return evict.due <= evict.issue; }
