@@ -26,6 +26,7 @@
 #include "profiler/gpu_bytes.h"
 #include "profiler/live.h"
 #include "profiler/origin.h"
+#include "profiler/recording.h"
 #include "profiler/ring.h"
 #include "profiler/stacks.h"
 #include "profiler/tables.h"
@@ -94,8 +95,9 @@ struct Recorder::State {
   struct {
     std::string phase;
     std::optional<std::uint64_t> bucket;
-  } ran;         // as told by step_ran()
-  GpuBytes gpu;  // as told last
+  } ran;              // as told by step_ran()
+  GpuBytes gpu;       // as told last
+  BudgetSizes sizes;  // as told so far
 
   std::unique_ptr<LivePage> live;  // nullptr: there is none
   std::unique_ptr<Births> births;  // guarded by the session's lock; nullptr: stacks are not wanted
@@ -229,6 +231,7 @@ void Recorder::opened(const Machine& machine, std::string_view policy, Bytes bud
     state_->live->policy(policy);
     state_->live->set(Live::budget_bytes, budget.value);
   }
+  state_->sizes = {.changes = 0, .least = budget, .most = budget, .last = budget};
   state_->send(
       [record = SessionRecord{machine, std::string(policy), budget, chunk}, energy = &state_->energy](Tables& tables) {
         tables.session(record);
@@ -257,6 +260,21 @@ void Recorder::has_tables(const GpuTableCounters& counters) {
 
 void Recorder::moves_by(std::string_view mechanism) {
   state_->send([text = std::string(mechanism)](Tables& tables) { tables.meta("mechanism", text); });
+}
+
+void Recorder::resized(Nanoseconds, Bytes budget) {
+  if (state_->live) state_->live->set(Live::budget_bytes, budget.value);
+  BudgetSizes& sizes = state_->sizes;
+  ++sizes.changes;
+  sizes.least = std::min(sizes.least, budget);
+  sizes.most = std::max(sizes.most, budget);
+  sizes.last = budget;
+  state_->send([sizes](Tables& tables) {
+    tables.meta("budget_changes", std::to_string(sizes.changes));
+    tables.meta("least_budget_bytes", std::to_string(sizes.least.value));
+    tables.meta("most_budget_bytes", std::to_string(sizes.most.value));
+    tables.meta("last_budget_bytes", std::to_string(sizes.last.value));
+  });
 }
 
 void Recorder::step_began(std::uint64_t step, Nanoseconds now) {

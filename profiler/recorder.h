@@ -55,6 +55,7 @@ class Recorder final : public Observer, public GpuObserver, public BirthObserver
 
   void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
   void moves_by(std::string_view mechanism) override;
+  void resized(Nanoseconds now, Bytes budget) override;
   bool wants_births() const noexcept override;
   void born(std::uint64_t step, std::uint32_t birth) noexcept override;
   void births_profiled(std::uint64_t step, std::span<const std::uint32_t> births) override;

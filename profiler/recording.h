@@ -16,6 +16,11 @@
 namespace vedette {
 
 // Enough to make a recording again, as far as it is known; the rest is empty or 0.
+struct BudgetSizes {          // that fast memory had after its first
+  std::uint64_t changes = 0;  // between steps
+  Bytes least, most, last;    // the first included; 0 without changes
+};
+
 struct Origin {
   std::string imported;                   // the format that it came from; empty: recorded
   std::string started;                    // UTC
@@ -25,6 +30,7 @@ struct Origin {
   std::string mechanism;                  // the way in which chunks moved, in words
   std::uint64_t cores = 0;
   Bytes memory;
+  BudgetSizes sizes;
   GpuTableCounters tables;  // as they were when last told
   GpuBytes gpu;             // as well
   std::int64_t schema = 0;  // of the file

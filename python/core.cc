@@ -412,6 +412,12 @@ void bind_guard(py::module_& module) {
       .def_property_readonly("counters", [](PythonGuard& guard) { return guard.open().counters(); })
       .def_property_readonly("phase", [session](PythonGuard& guard) { return std::string(session(guard).phase()); })
       .def_property_readonly("mechanism", [session](PythonGuard& guard) { return session(guard).mechanism(); })
+      .def(
+          "set_fast_memory",
+          [](PythonGuard& guard, std::uint64_t bytes, double share) {
+            guard.open().set_fast_memory(share > 0 ? fraction(share) : Bytes{bytes});
+          },
+          NoGil())
       .def_property_readonly("budget", [session](PythonGuard& guard) { return session(guard).budget().value; })
       .def_property_readonly("smallest_budget",
                              [session](PythonGuard& guard) { return session(guard).smallest_budget().value; });

@@ -100,6 +100,8 @@ class Observer {
   virtual ~Observer() = default;
   virtual void opened(const Machine&, std::string_view /*policy*/, Bytes /*budget*/, Bytes /*chunk*/) {}
   virtual void moves_by(std::string_view /*mechanism*/) {}  // Session::mechanism(); called after opened()
+  // Fast memory has another size from the next step on.
+  virtual void resized(Nanoseconds /*now*/, Bytes /*budget*/) {}
   virtual void step_began(std::uint64_t /*step*/, Nanoseconds /*now*/) {}
   virtual void step_ended(std::uint64_t /*step*/, Nanoseconds /*now*/, const Counters& /*of_this_step*/) {}
   // One bucket's profile is complete: the trace of its step, page accesses included where they were tracked.

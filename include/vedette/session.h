@@ -231,6 +231,12 @@ struct SessionOptions {
 // userfaultfd is for user mode only, system calls into profiled memory that no ResidentScope holds fail with EFAULT.
 std::vector<std::string_view> tracker_names();
 
+// The answer to another size of fast memory.
+struct FastMemory {
+  Bytes asked, now;
+  std::string holds;  // the reason why `now` is above `asked`; empty: it is not
+};
+
 class Session {
  public:
   // Errors: unsupported for an option's value or a second session; unavailable where the machine lacks a facility;
@@ -315,7 +321,14 @@ class Session {
   std::optional<Error> take_error();
   // the largest in-op working set seen, plus memory that stays and what tensors of closed sessions may keep
   Bytes smallest_budget() const noexcept;
-  Bytes budget() const noexcept;            // of fast memory
+  Bytes budget() const noexcept;  // of fast memory, as it is now
+  // Another budget while the program runs, up or down, any number of times. Memory that goes is free for other programs
+  // when this returns. The call waits for writes, and for the end of an op that needs more, unless that op makes it.
+  // Memory that the program holds (resident(), its smallest tensors) stays: then `now` is more than was asked, and the
+  // rest follows as soon as it can. More memory is taken as it is needed. Plans for the new size are made beside the
+  // program, and the latest ones for other sizes are kept. Errors: unsupported, of less than 8 chunks, and of more than
+  // the machine or its memory cgroup has; nothing has changed then. Thread rule: any thread.
+  Result<FastMemory> set_fast_memory(Bytes bytes);
   std::string_view phase() const noexcept;  // "warm-up", "profiling", "planned", "foreseen" (predicted), "off"
   std::string mechanism() const;            // the way in which chunks move here, in words
   // the page tracker, by name; empty: no pages are tracked

@@ -118,6 +118,9 @@ class Guard {
   // Cause::out_of_memory, and changes nothing, when they do not fit. Watched modules and optimizers must be alive.
   void bring_home();
 
+  // Session::set_fast_memory(): another budget while the program runs. Throws its error as a Failure, and forks'.
+  FastMemory set_fast_memory(Bytes bytes);
+
   Session& session() noexcept;
   Counters counters() const noexcept;
 

@@ -234,6 +234,12 @@ Overhead overhead_of(const Run& run) {
 
 namespace {
 
+std::string about_sizes(const BudgetSizes& sizes) {
+  return "The budget changed " + std::to_string(sizes.changes) + " times between steps, from " + readable(sizes.least) +
+         " to " + readable(sizes.most) + ", and was " + readable(sizes.last) +
+         " at last: what is said of the budget is of the first.";
+}
+
 std::string about_tables(const GpuTableCounters& tables) {
   const std::uint64_t rows = tables.rows_on_device + tables.rows_on_host;
   std::string said = "Tables of " + readable(Bytes{tables.bytes()}) + " have " + readable(Bytes{tables.device_bytes}) +
@@ -274,6 +280,8 @@ Report analyse(const Run& run, const ReportOptions& options) {
   report.timeline = timeline_of(run);
   report.followed = followed_by(run);
   report.overhead = overhead_of(run);
+  report.energy = energy_of(run);
+  const Origin& o = run.origin;
   const auto remark = [&](bool applies, std::string sentence) {
     if (applies) report.remarks.push_back(std::move(sentence));
   };
@@ -281,15 +289,14 @@ Report analyse(const Run& run, const ReportOptions& options) {
          "The recording has no end: the run was still going, or was killed. What was written by then is shown.");
   remark(run.dropped_events > 0,
          std::to_string(run.dropped_events) + " events found the recorder's ring full and are missing.");
-  remark(!run.origin.imported.empty(),
-         "Imported from " + run.origin.imported + ": what that does not tell is missing here.");
-  remark(run.steps.empty() && run.origin.imported.empty(), "No step ended, so there are no times.");
+  remark(!o.imported.empty(), "Imported from " + o.imported + ": what that does not tell is missing here.");
+  remark(run.steps.empty() && o.imported.empty(), "No step ended, so there are no times.");
   remark(!run.steps.empty() && run.steady.empty(),
          "No step ran after warm-up and profiling: the shown one is of them, and stands for no other.");
   const Headline& h = report.headline;
-  report.energy = energy_of(run);
   remark(report.noise.disturbed, report.noise.why);
-  remark(run.origin.tables.bytes() > 0, about_tables(run.origin.tables));
+  remark(o.sizes.changes > 0, about_sizes(o.sizes));
+  remark(o.tables.bytes() > 0, about_tables(o.tables));
   remark(
       h.bound && h.plain_step && *h.plain_step < *h.bound,
       "A plain step was faster than the bound: the bound counts operators at their times in this recording, when they "
@@ -298,7 +305,7 @@ Report analyse(const Run& run, const ReportOptions& options) {
       report.reuse.in_parts,
       "Some tensors are touched in part: other budgets are simulated with the chunks that the profiled step touched, "
       "and steps that touch other rows fetch more than that.");
-  remark(options.machine && run.origin.imported.empty(),
+  remark(options.machine && o.imported.empty(),
          "Other budgets are simulated on the machine that was named; all else is of the recording's own.");
   remark(run.shown_profile() == nullptr,
          "No profile fits the shown step, so there is nothing about layers, tensors and pages.");

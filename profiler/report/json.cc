@@ -67,10 +67,17 @@ Json of(const GpuBytes& gpu) {
 }
 
 Json of(const Origin& o) {
-  return {{"started", o.started},    {"command", o.command},   {"vedette", o.vedette},
-          {"commit", o.commit},      {"libtorch", o.libtorch}, {"cpu", o.cpu},
-          {"kernel", o.kernel},      {"cores", o.cores},       {"memory_bytes", of(o.memory)},
-          {"mechanism", o.mechanism}};
+  return {{"started", o.started},
+          {"command", o.command},
+          {"vedette", o.vedette},
+          {"commit", o.commit},
+          {"libtorch", o.libtorch},
+          {"cpu", o.cpu},
+          {"kernel", o.kernel},
+          {"cores", o.cores},
+          {"memory_bytes", of(o.memory)},
+          {"mechanism", o.mechanism},
+          {"budget_changes", of(o.sizes.changes)}};
 }
 
 Json of(const LayerTime& l) { return Json::array({l.layer, of(l.time)}); }

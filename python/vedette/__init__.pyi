@@ -199,6 +199,16 @@ class Guard:
     def budget(self) -> int:
         """Bytes."""
     @property
+    def fast_memory(self) -> int:
+        """The budget as it is now, in bytes. It may be set to another one while the program runs, from any thread and any number of times, as
+        the constructor's `fast_memory` is written: `guard.fast_memory = "1GiB"`. Memory that goes is free for other programs when the
+        assignment returns. Where tensors are held, it falls as far as it can: the budget read back is larger, on_message says what
+        holds the rest, and that follows. Plans for the new size are made beside the program. Raises Failure for less than eight chunks or more
+        than the machine has.
+        """
+    @fast_memory.setter
+    def fast_memory(self, size: int | str | float) -> None: ...
+    @property
     def smallest_budget(self) -> int:
         """Bytes: the operands of the largest operator seen, plus what stays."""
 

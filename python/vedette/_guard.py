@@ -292,6 +292,17 @@ class Guard:
     phase = property(lambda self: self._core.phase)
     mechanism = property(lambda self: self._core.mechanism)
     budget = property(lambda self: self._core.budget)
+
+    @property
+    def fast_memory(self):
+        return self._core.budget
+
+    @fast_memory.setter
+    def fast_memory(self, size):
+        if size is None:
+            raise TypeError("fast_memory: None is no size; write '500MiB', '25%' or a whole number of bytes.")
+        self._core.set_fast_memory(*budget_of(size))
+
     smallest_budget = property(lambda self: self._core.smallest_budget)
 
 

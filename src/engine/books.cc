@@ -39,6 +39,11 @@ std::optional<ChunkIndex> Books::owner(FrameIndex frame) const noexcept {
   return frames_[frame].owned ? std::optional(frames_[frame].chunk) : std::nullopt;
 }
 
+void Books::want_frames(std::uint32_t frames) {
+  pool_.want(frames);
+  if (frames_.size() < pool_.ever()) frames_.resize(pool_.ever());
+}
+
 // --- tensors ---------------------------------------------------------------------------------------------------------
 
 void Books::birth(ChunkIndex c) {

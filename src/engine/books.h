@@ -89,13 +89,14 @@ class Books {
   bool in_op() const noexcept { return in_op_; }
   Ticks tick() const noexcept { return uses_.now(); }  // of the running op, or of the last one
   bool paged() const noexcept { return paged_; }
-  bool op_fits() const noexcept { return op_pinned_ <= frames() - held_; }
+  bool op_fits() const noexcept { return op_pinned_ <= frames() - std::min(frames(), held_); }
   bool operand(const Chunk& chunk) const noexcept { return in_op_ && chunk.op_serial == op_serial_; }
   std::uint32_t op_chunks() const noexcept { return op_largest_ + held_; }  // at most at once, so far
   std::uint32_t largest_op_chunks() const noexcept { return largest_op_; }  // of all ops that have ended
 
   // --- frames --------------------------------------------------------------------------------------------------------
   FramePool& pool() noexcept { return pool_; }
+  void want_frames(std::uint32_t frames);  // the budget changes; more than there are is at once, fewer is the owner's
   const FramePool& pool() const noexcept { return pool_; }
   std::optional<FrameIndex> take_free() { return pool_.take(); }
   void give_free(FrameIndex frame);  // parked, and no chunk's from now on

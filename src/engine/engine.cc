@@ -16,6 +16,7 @@ Engine::Engine(EngineOptions options)
                 .drops = true,
                 .replays = options.program != nullptr && options.program != &host_program()}),
       chunk_bytes_(options.chunk_bytes),
+      most_frames_(std::max(options.frames, options.most_frames)),
       program_(options.program != nullptr ? *options.program : host_program()),
       by_hand_(options.by_hand),
       slow_{.store = std::move(options.store), .given = options.habits, .habits = {}},
@@ -36,6 +37,7 @@ std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool 
   slow_.register_frames = register_frames;
   memory_ = std::move(memory);
   traits_.serves_system_calls = memory_->reach().system_calls;
+  most_frames_ = std::min(most_frames_, std::max(books_.frames(), memory_->most_frames()));
   books_.pool().begin_with(memory_->made());
   if (by_hand_) {
     slow_.habits.assign(slow_tiers(), slow_.given.value_or(LinkHabits{}));
@@ -141,7 +143,7 @@ void Engine::take_over(const QuickOp::What& op) {
 bool Engine::is_calm() const noexcept {
   return books_.all_resident() && watch_ == nullptr && books_.in_flight() == 0 && queues_.urgent.empty() &&
          !queues_.has_fetches() && queues_.evictions.empty() && waiting_frames_ == 0 && busy_.empty() &&
-         requests_.settling.empty() && !maker_.winding_down;
+         requests_.settling.empty() && !maker_.winding_down && books_.frames() <= books_.pool().wanted();
 }
 
 void Engine::take_plan(const Part& part) {
@@ -210,6 +212,7 @@ void Engine::leave(std::span<const OpMoves::Departure> departures) {
   books_.end_op();
   op_.frames_to_come = {};
   op_.operands_of_whole_op = {};
+  if (books_.frames() > books_.pool().wanted()) arrived_.notify_all();  // its operands may leave now
   for (const OpMoves::Departure& departure : departures) {
     if (departure.source.value != 0) {
       settle(departure);

@@ -52,6 +52,7 @@ namespace vedette {
 
 struct EngineOptions {
   std::uint32_t chunks = 0, frames = 0;
+  std::uint32_t most_frames = 0;  // after resize(), as far as the memory allows; 0: `frames`
   Bytes chunk_bytes;
   std::unique_ptr<Store> store;
   Observer* observer = nullptr;      // borrowed
@@ -83,6 +84,8 @@ class Engine final : public detail::Executor {
   // The dead give back their frames' memory from now on. More than `most` stay only where chunks cannot leave.
   std::uint32_t wind_down(std::uint32_t most) noexcept override;
   std::uint32_t may_keep() const noexcept override;
+  Bytes budget() const noexcept override;
+  Result<Resized> resize(Bytes budget, bool in_op) override;
   void run_once() noexcept;  // EngineOptions::by_hand: starts moves, then takes completions
 
   // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, operands that stay in a
@@ -225,7 +228,7 @@ class Engine final : public detail::Executor {
     std::unique_ptr<Store> store;
     std::optional<LinkHabits> given;
     std::vector<LinkHabits> habits;  // of each tier; empty until measured
-    bool register_frames = true, registered = false;
+    bool register_frames = true, registered = false, unregisters = false;
   };
   struct SlotsNeeded {
     std::uint32_t reserved = 0;     // of the store
@@ -312,9 +315,19 @@ class Engine final : public detail::Executor {
   std::uint32_t frames_at_once(std::uint32_t lacking) const noexcept;
   // Takes the lock itself. False: none is left to make, or there is no memory.
   bool make_frames(std::uint32_t lacking = 1);
-  void await_frame(std::unique_lock<std::mutex>& lock);                          // that another thread makes
-  bool lacks_frame() const noexcept;                                             // the migrator could start a read
-  bool give_frames_back();                                                       // while winding down
+  void await_frame(std::unique_lock<std::mutex>& lock);  // that another thread makes
+  bool lacks_frame() const noexcept;                     // the migrator could start a read
+  bool give_frames_back();                               // while winding down
+
+  // --- another budget (resize.cc) ---
+  std::uint32_t least_frames() const noexcept;  // that the running op and held chunks allow
+  std::uint32_t excess() const noexcept;        // frames that go as soon as they are free
+  void await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end);
+  bool give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // true: some
+  void await_unregistered(std::unique_lock<std::mutex>& lock);                   // of frames for I/O; waits
+  bool unregister_unlocking(std::unique_lock<std::mutex>& lock) noexcept;        // true: it has begun or ended
+  std::string what_holds_more_than(std::uint32_t frames) const;
+
   std::uint32_t spare_frames() const noexcept;                                   // ready, beyond those wanted
   bool give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // true: some
 
@@ -343,10 +356,12 @@ class Engine final : public detail::Executor {
   void kick();  // the migrator has something to do
   std::size_t waiting_need() const noexcept;
   bool can_start() const noexcept;
-  std::uint32_t promised() const noexcept;  // frames that births of the running op will take
-  bool try_writes_again();                  // false: no write has failed
+  std::uint32_t births_to_come() const noexcept;  // of the running op, in frames
+  std::uint32_t promised() const noexcept;        // frames that those births will take, or that go
+  bool try_writes_again();                        // false: no write has failed
 
   const Bytes chunk_bytes_;
+  std::uint32_t most_frames_;
   Program& program_;
   const bool by_hand_;
   std::unique_ptr<ChunkMemory> memory_;

@@ -18,7 +18,7 @@ class FramePool {
     std::uint32_t count = 0;
   };
 
-  explicit FramePool(std::uint32_t frames) : has_memory_(frames, true), frames_(frames) {
+  explicit FramePool(std::uint32_t frames) : has_memory_(frames, true), frames_(frames), wanted_(frames) {
     for (std::uint32_t f = frames; f-- > 0;) ready_.push_back({f});
   }
   // Before anything else: only frames [0, made) have memory.
@@ -33,6 +33,10 @@ class FramePool {
   }
 
   std::uint32_t frames() const noexcept { return frames_; }  // at most, those of chunks included
+  std::uint32_t wanted() const noexcept { return wanted_; }  // of frames(): the budget as it was set last
+  std::uint32_t ever() const noexcept {
+    return static_cast<std::uint32_t>(has_memory_.size());
+  }  // one past the highest
   std::uint32_t ready() const noexcept { return static_cast<std::uint32_t>(ready_.size()); }
   std::uint32_t unmade() const noexcept { return static_cast<std::uint32_t>(unmade_.size()); }
   std::uint32_t making() const noexcept { return making_; }  // or given back just now
@@ -71,8 +75,9 @@ class FramePool {
   }
   void not_made(Run run) {  // there is no more memory: no other frame is made, either
     making_ -= run.count;
-    frames_ -= run.count + unmade();
-    unmade_.clear();
+    for (std::uint32_t k = run.count; k-- > 0;) unmade_.push_back({run.first.value + k});
+    while (retire()) {
+    }
   }
   // The memory of so many ready frames goes: the caller gives it back and says gone().
   std::vector<FrameIndex> start_unmaking(std::uint32_t most) {
@@ -87,8 +92,7 @@ class FramePool {
   void gone(const std::vector<FrameIndex>& frames) {
     making_ -= static_cast<std::uint32_t>(frames.size());
     unmade_.insert(unmade_.end(), frames.begin(), frames.end());
-    // made again in runs
-    std::sort(unmade_.begin(), unmade_.end(), [](FrameIndex a, FrameIndex b) { return a.value > b.value; });
+    sort_unmade();
   }
   std::optional<FrameIndex> unmake() {  // the caller gives the memory of this one back
     const auto frame = take();
@@ -99,15 +103,37 @@ class FramePool {
   }
   bool retire() {  // one frame less from now on. False: all that is left has memory
     if (unmade_.empty()) return false;
+    retired_.push_back(unmade_.back());
     unmade_.pop_back();
     --frames_;
     return true;
   }
 
+  // --- the budget changes
+  // So many frames from now on. Fewer than there are: the owner calls retire() until then.
+  void want(std::uint32_t frames) {
+    wanted_ = frames;
+    for (; frames_ < wanted_; ++frames_) {
+      if (retired_.empty()) {
+        retired_.push_back({ever()});
+        has_memory_.push_back(false);
+      }
+      unmade_.push_back(retired_.back());
+      retired_.pop_back();
+    }
+    sort_unmade();
+  }
+
  private:
+  // made again in runs
+  void sort_unmade() {
+    std::sort(unmade_.begin(), unmade_.end(), [](FrameIndex a, FrameIndex b) { return a.value > b.value; });
+  }
+
   std::vector<FrameIndex> ready_, unmade_;  // the last goes first
+  std::vector<FrameIndex> retired_;         // without memory, and no part of the budget
   std::vector<bool> has_memory_;
-  std::uint32_t frames_ = 0, making_ = 0;
+  std::uint32_t frames_ = 0, wanted_ = 0, making_ = 0;
 };
 
 }  // namespace vedette

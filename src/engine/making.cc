@@ -35,7 +35,8 @@ void Engine::make_ahead() noexcept {
   std::unique_lock lock(mutex_);
   const auto over = [&] { return migrator_.stop || maker_.winding_down; };
   while (!over()) {
-    if (books_.pool().unmade() == 0 || books_.pool().ready() >= ready_wanted()) {
+    const FramePool& pool = books_.pool();
+    if (pool.unmade() == 0 || pool.ready() >= ready_wanted() || pool.frames() > pool.wanted()) {
       maker_.wanted.wait(lock);
       continue;
     }
@@ -129,31 +130,13 @@ bool Engine::give_frames_back() {
 }
 
 std::uint32_t Engine::wind_down(std::uint32_t most) noexcept {
-  constexpr std::uint32_t least_unheld = 4;  // one instruction may need two operands, each over a chunk's edge
   std::unique_lock lock(mutex_);
   maker_.winding_down = true;
   maker_.wanted.notify_all();
   await(lock, [&] { return books_.pool().making() == 0; });
   if (!give_frames_back()) return books_.frames();
-  const auto too_many = [&] {
-    const std::uint32_t allowed = std::max(most, books_.held() + least_unheld);
-    return books_.frames() - std::min(books_.frames(), allowed);
-  };
-  // The migrator may make one for a fault of the session that ended.
-  const auto can_go = [&] { return books_.available() > books_.pool().making(); };
-  while (too_many() > 0) {
-    if (books_.pool().retire()) continue;
-    const std::uint32_t lacking = too_many();
-    waiting_frames_ += lacking;
-    kick();
-    await(lock, [&] {
-      const bool comes = books_.evicting() > 0 || books_.in_flight() > 0 || books_.has_victim();
-      return can_go() || (!comes && books_.pool().making() == 0);  // those that a transfer has pinned stay
-    });
-    waiting_frames_ -= lacking;
-    if (!can_go()) break;
-    give_frames_back();
-  }
+  if (most < books_.frames()) books_.want_frames(most);
+  await_shrunk(lock, false);
   return books_.frames();
 }
 

@@ -32,6 +32,7 @@ void Engine::turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
 }
 
 bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
+  if (slow_.unregisters) return unregister_unlocking(lock);
   retry_busy();
   pump();
   if (pass_on_unlocking(lock)) return true;  // the next group is another submission
@@ -41,7 +42,7 @@ bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept 
     lock.lock();
     return true;  // also where none could be made: what lacks one has to be served by what leaves
   }
-  return give_slots_back_unlocking(lock) || give_unused_back_unlocking(lock);
+  return give_excess_back_unlocking(lock) || give_slots_back_unlocking(lock) || give_unused_back_unlocking(lock);
 }
 
 void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
@@ -114,7 +115,9 @@ void Engine::pump() {
 
 std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent.size(); }
 
-std::uint32_t Engine::promised() const noexcept {
+std::uint32_t Engine::promised() const noexcept { return births_to_come() + excess(); }
+
+std::uint32_t Engine::births_to_come() const noexcept {
   if (op_.ahead.known())
     return static_cast<std::uint32_t>(op_.ahead.outlook().births + op_.ahead.outlook().next_births);
   if (!books_.in_op() || books_.paged() || op_.events >= op_.frames_to_come.size()) return 0;
@@ -131,7 +134,7 @@ bool Engine::may_be_unbacked() const noexcept { return books_.paged() && !failed
 // Waking the migrator interrupts a thread that computes. So it is not woken for moves that it will see by itself: it
 // comes back with the next completion, and then starts all that has gathered in one system call.
 bool Engine::can_start() const noexcept {
-  if (waiting_need() > 0) return true;
+  if (waiting_need() > 0 || excess() > 0) return true;
   return (!queues_.evictions.empty() && books_.writes_in_flight() == 0 && !writes_wait()) ||
          (has_fetches_due() && books_.reads_in_flight() == 0 && books_.available() > promised());
 }
@@ -239,14 +242,16 @@ void Engine::start_planned_fetches() {
 }
 
 void Engine::make_room() {
-  while (waiting_need() > books_.available() + books_.evicting() && books_.in_flight() < slow_.store->depth()) {
-    const std::size_t most = std::min<std::size_t>(waiting_need() - books_.available() - books_.evicting(),
-                                                   slow_.store->depth() - books_.in_flight());
+  const auto coming = [&] { return books_.available() + books_.evicting(); };
+  while (waiting_need() + excess() > coming() && books_.in_flight() < slow_.store->depth()) {
+    const std::size_t most =
+        std::min<std::size_t>(waiting_need() + excess() - coming(), slow_.store->depth() - books_.in_flight());
     const bool expects = op_.ahead.known() && !books_.paged();
     const std::vector<ChunkIndex> leaving =
         expects ? books_.victims(most, op_.ahead.outlook().calendar) : books_.victims(most);
     for (const ChunkIndex c : leaving) start_eviction(c, MoveCause::room);
     if (!leaving.empty()) continue;
+    if (waiting_need() <= coming()) break;  // the rest of the excess can wait
     if (books_.evicting() != 0 || books_.in_flight() != 0 || books_.available() != 0 || books_.birth_goes_on()) break;
     if (failed_writes_.worth_trying_again() && failed_writes_.forgive()) {
       books_.forgive_writes();

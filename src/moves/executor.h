@@ -165,6 +165,22 @@ class Executor {
   virtual Result<void> hold(ChunkRange chunks) = 0;
   virtual void release_hold(ChunkRange chunks) noexcept = 0;
 
+  // --- the budget ----------------------------------------------------------------------------------------------------
+  virtual Bytes budget() const noexcept { return {}; }  // of fast memory, as it is at the moment
+  struct Resized {
+    Bytes now;          // budget(); where it is still more than was asked, it falls as soon as that is possible
+    std::string holds;  // the reason why it is more than was asked; empty: it is not
+  };
+  // Another budget, from now on. Memory that goes is free for others when this returns. Waits: for what leaves, and,
+  // unless `in_op` says that the calling thread's own op runs, for the end of an op that needs more. Error: the memory
+  // here has one size.
+  virtual Result<Resized> resize(Bytes budget, bool in_op) {
+    static_cast<void>(budget), static_cast<void>(in_op);
+    return Error{.cause = Cause::unsupported,
+                 .message = "this fast memory keeps its size while a session lives; open another one for another size",
+                 .errno_value = 0};
+  }
+
   // The program has no more steps; tensors live on. From now on no more fast memory stays than they fill, and of that
   // no more than `most` chunks, where the rest can leave. Returns how many chunks may be there at once. Waits.
   virtual std::uint32_t wind_down(std::uint32_t most) noexcept = 0;

@@ -48,6 +48,7 @@ struct ChunkMemoryOptions {
   std::uint32_t chunks = 0;
   std::uint32_t frames = 0;                      // at most
   std::optional<std::uint32_t> made;             // so many of them have memory from the start; nullopt: all
+  std::optional<std::uint32_t> budget;           // for so many there must be free memory; nullopt: for all
   Bytes chunk_bytes = {std::uint64_t{2} << 20};  // a power of two, a multiple of 4 KiB
   FaultSink on_fault;
 };
@@ -102,6 +103,8 @@ class ChunkMemory {
 
   // Frames [0, made()) have memory since this was opened.
   virtual std::uint32_t made() const noexcept = 0;
+  // Frames [0, most_frames()) may get memory: where each takes mappings, as many as the process may have.
+  virtual std::uint32_t most_frames() const noexcept { return ~std::uint32_t{0}; }
   // Frames [first, first + count) without memory get some, of this kind; they are parked, with undefined bytes. 0, or
   // an errno and none of them has. May run beside every call that names other frames.
   virtual int make(FrameIndex first, std::uint32_t count, FrameKind kind) noexcept = 0;

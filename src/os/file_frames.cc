@@ -35,7 +35,7 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
   Fd file{::memfd_create("vedette-frames", MFD_CLOEXEC)};
   if (!file) return system_error("memfd_create", errno, "raise ulimit -n");
   ::fchmod(file.get(), S_IRUSR | S_IWUSR);  // memfds are born with every right for everybody
-  if (::ftruncate(file.get(), static_cast<off_t>(layout.frame_bytes())) != 0) {
+  if (::ftruncate(file.get(), static_cast<off_t>(layout.budget_bytes())) != 0) {
     return system_error("ftruncate of a memfd", errno, "raise the file size limit (ulimit -f)");
   }
   auto alias =
@@ -44,12 +44,18 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
   // Without access first: after mlockall(MCL_FUTURE) the mapping would be filled at once.
   if (::mmap(alias->data(), layout.frame_bytes(), PROT_NONE, MAP_SHARED | MAP_FIXED, file.get(), 0) == MAP_FAILED ||
       ::munlock(alias->data(), layout.frame_bytes()) != 0 ||
-      ::mprotect(alias->data(), layout.frame_bytes(), PROT_READ | PROT_WRITE) != 0) {
+      ::mprotect(alias->data(), layout.budget_bytes(), PROT_READ | PROT_WRITE) != 0) {
     return system_error("mapping a memfd", errno, "");
   }
   if (::madvise(alias->data(), layout.frame_bytes(), MADV_DONTFORK) != 0)
     return system_error("madvise of a memfd", errno, "");
   return std::unique_ptr<FileFrames>(new FileFrames(layout, userfaultfd, std::move(file), std::move(*alias)));
+}
+
+int FileFrames::use(FrameIndex frame) noexcept {
+  return used_.grow(layout_.offset(frame) + layout_.chunk_bytes(), [&](std::size_t bytes) {
+    return ::ftruncate(file_.get(), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  });
 }
 
 // Makes huge pages of a frame that has no memory yet: zeroed, mapped at the alias. Of a hole the kernel makes none, so
@@ -66,6 +72,7 @@ bool FileFrames::make_huge(FrameIndex frame) noexcept {
 // Huge pages where the kernel makes them: five times faster to fill and to give back than small ones, and one given
 // back becomes the huge page of a fast frame at once. Small ones it must join first, and often prefers not to.
 int FileFrames::allocate(FrameIndex frame) noexcept {
+  if (const int error = use(frame); error != 0) return error;
   if (make_huge(frame)) return 0;
   const auto offset = static_cast<off_t>(layout_.offset(frame)), bytes = static_cast<off_t>(layout_.chunk_bytes());
   while (::fallocate(file_.get(), 0, offset, bytes) != 0) {
@@ -77,6 +84,7 @@ int FileFrames::allocate(FrameIndex frame) noexcept {
 // Of small pages a system call takes half the time of touching and copying (0.7 ms against 1.3 for 2 MiB): none is
 // cleared first, none mapped.
 int FileFrames::allocate(FrameIndex frame, const std::byte* bytes) noexcept {
+  if (const int error = use(frame); error != 0) return error;
   if (make_huge(frame)) {
     std::memcpy(parked(frame), bytes, layout_.chunk_bytes());
     return 0;

@@ -46,8 +46,13 @@ class FileFrames {
 
  private:
   FileFrames(const Layout& layout, const Userfaultfd& userfaultfd, Fd file, Mapping alias) noexcept
-      : layout_(layout), userfaultfd_(userfaultfd), file_(std::move(file)), alias_(std::move(alias)) {}
+      : layout_(layout),
+        userfaultfd_(userfaultfd),
+        file_(std::move(file)),
+        alias_(std::move(alias)),
+        used_(alias_.data(), layout.budget_bytes()) {}
 
+  int use(FrameIndex frame) noexcept;  // 0 or an errno
   bool make_huge(FrameIndex frame) noexcept;
 
   Layout layout_;
@@ -55,6 +60,7 @@ class FileFrames {
   Fd file_;
   ClosedInChildren alone_{file_.get()};
   Mapping alias_;
+  UsedPart used_;  // of it, and of the file
 };
 
 }  // namespace vedette

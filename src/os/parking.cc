@@ -83,21 +83,27 @@ Result<void> advise(std::byte* begin, std::size_t bytes, Bytes chunk_bytes) {
 }
 
 Result<Mapping> open_parking(const ChunkMemoryOptions& options, std::uint32_t made) {
-  const std::size_t bytes = Layout(options).frame_bytes();
-  if (const std::uint64_t available = available_bytes(); available > 0 && bytes > available) {
-    return too_little_memory(bytes, available);
+  const std::size_t bytes = Layout(options).frame_bytes(), budget = Layout(options).budget_bytes();
+  if (const std::uint64_t available = available_bytes(); available > 0 && budget > available) {
+    return too_little_memory(budget, available);
   }
   const Bytes alignment{std::max<std::uint64_t>(options.chunk_bytes.value, huge_page_bytes)};
   auto parking = Mapping::reserve({bytes}, alignment);
   if (!parking) return parking.error();
   if (auto advised = advise(parking->data(), bytes, options.chunk_bytes); !advised) return advised.error();
+  if (budget < bytes && ::mprotect(parking->data() + budget, bytes - budget, PROT_NONE) != 0)
+    return system_error("mprotect of fast memory that may come", errno, "raise vm.max_map_count");
   if (made > 0) {
     if (const int error = populate(parking->data(), made * options.chunk_bytes.value); error != 0) {
-      return error == ENOMEM ? too_little_memory(bytes, available_bytes())
+      return error == ENOMEM ? too_little_memory(budget, available_bytes())
                              : system_error("allocating fast memory", error, "choose a smaller budget");
     }
   }
   return parking;
+}
+
+int UsedPart::allow_access(std::byte* begin, std::size_t bytes) noexcept {
+  return ::mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0 ? 0 : errno;
 }
 
 void assert_sane(const ChunkMemoryOptions& options) {

@@ -2,8 +2,10 @@
 // ChunkMemory that every implementation checks and uses.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 
 #include "base/mapping.h"
@@ -14,9 +16,32 @@ namespace vedette {
 
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;  // of x86-64
 
-// Reserves parking for the frames and fills that of the first `made`: with huge pages where a chunk is a whole number
-// of them, else with 4 KiB pages. Error: less memory is free than all frames take.
+// Reserves parking for the frames, that of the budget with access, and fills that of the first `made`: with huge pages
+// where a chunk is a whole number of them, else with 4 KiB pages. Error: less memory is free than the budget takes.
 Result<Mapping> open_parking(const ChunkMemoryOptions&, std::uint32_t made);
+
+// The first part of a range of frames is used; the rest has no access, so that mlockall() fills none of it. Any thread.
+class UsedPart {
+ public:
+  UsedPart(std::byte* begin, std::size_t used) noexcept : begin_(begin), used_(used) {}
+  // Of at least so many bytes from now on; 0 or an errno. `before`: called once where it grows, with the new size.
+  template <class Before>
+  int grow(std::size_t bytes, Before before) noexcept {
+    if (bytes <= used_.load(std::memory_order_acquire)) return 0;
+    const std::lock_guard lock(mutex_);
+    if (bytes <= used_.load(std::memory_order_relaxed)) return 0;
+    int error = before(bytes);
+    if (error == 0) error = allow_access(begin_, bytes);
+    if (error == 0) used_.store(bytes, std::memory_order_release);
+    return error;
+  }
+
+ private:
+  static int allow_access(std::byte* begin, std::size_t bytes) noexcept;
+  std::byte* const begin_;
+  std::atomic<std::size_t> used_;
+  std::mutex mutex_;
+};
 
 // Makes every page of the range present and writable. 0 or an errno.
 int populate(std::byte* begin, std::size_t bytes) noexcept;
@@ -43,6 +68,7 @@ class Layout {
         chunk_bytes_(options.chunk_bytes.value),
         chunks_(options.chunks),
         frames_(options.frames),
+        budget_(std::min(options.budget.value_or(options.frames), options.frames)),
         made_(std::min(options.made.value_or(options.frames), options.frames)) {}
 
   std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
@@ -51,15 +77,16 @@ class Layout {
   std::byte* arena() const noexcept { return arena_; }
   std::uint32_t chunks() const noexcept { return chunks_; }
   std::uint32_t frames() const noexcept { return frames_; }
-  std::uint32_t made() const noexcept { return made_; }  // have memory from the start
-  std::byte* chunk(ChunkIndex index) const noexcept;     // index < chunks
-  std::size_t offset(FrameIndex index) const noexcept;   // index < frames; of the frame in parking
+  std::size_t budget_bytes() const noexcept { return chunk_bytes_ * budget_; }  // of frame_bytes(), from the start
+  std::uint32_t made() const noexcept { return made_; }                         // have memory from the start
+  std::byte* chunk(ChunkIndex index) const noexcept;                            // index < chunks
+  std::size_t offset(FrameIndex index) const noexcept;  // index < frames; of the frame in parking
   std::optional<Fault> fault(const std::byte* page, bool write) const noexcept;  // nullopt: not in the arena
 
  private:
   std::byte* arena_;
   std::size_t chunk_bytes_;
-  std::uint32_t chunks_, frames_, made_;
+  std::uint32_t chunks_, frames_, budget_, made_;
 };
 
 }  // namespace vedette

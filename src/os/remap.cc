@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -50,12 +51,24 @@ Result<void> can_remap(Bytes chunk_bytes) {
   return {};
 }
 
+namespace {
+
+// A frame splits at most its chunk out of the arena (3 mappings for 1) and its place out of parking (the same).
+constexpr std::uint64_t mappings_of_a_frame = 4, other_mappings = 16;
+
+}  // namespace
+
+std::uint32_t most_frames_by_mappings() noexcept {
+  const std::uint64_t limit = max_map_count(), ours = limit - limit / 4;
+  return static_cast<std::uint32_t>((ours - std::min(ours, other_mappings)) / mappings_of_a_frame);
+}
+
 Result<void> enough_mappings(const ChunkMemoryOptions& options) {
-  // A frame splits at most its chunk out of the arena (3 mappings for 1) and its place out of parking (the same).
-  const std::uint64_t needed = std::uint64_t{4} * options.frames + 16, limit = max_map_count();
-  if (needed <= limit - limit / 4) return {};
+  const std::uint32_t frames = options.budget.value_or(options.frames);
+  const std::uint64_t needed = mappings_of_a_frame * frames + other_mappings, limit = max_map_count();
+  if (frames <= most_frames_by_mappings()) return {};
   return Error{.cause = Cause::unsupported,
-               .message = std::to_string(options.frames) + " frames may need " + std::to_string(needed) +
+               .message = std::to_string(frames) + " frames may need " + std::to_string(needed) +
                           " mappings, the limit is " + std::to_string(limit) +
                           "; raise vm.max_map_count or the chunk size",
                .errno_value = 0};

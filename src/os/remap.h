@@ -1,6 +1,7 @@
 // mremap with MREMAP_DONTUNMAP, as the memories that use it need it.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "os/chunk_memory.h"
 #include "vedette/result.h"
@@ -14,8 +15,9 @@ void remap_pages(std::byte* source, std::byte* target, std::size_t bytes) noexce
 // Cause::unavailable where the kernel cannot (Linux < 5.7).
 Result<void> can_remap(Bytes chunk_bytes);
 
-// Every shown chunk and every frame is a mapping of its own: vm.max_map_count must hold them. Reserves a quarter for
-// the program.
+// Every shown chunk and every frame is a mapping of its own: vm.max_map_count must hold those of the budget. Reserves a
+// quarter for the program.
 Result<void> enough_mappings(const ChunkMemoryOptions&);
+std::uint32_t most_frames_by_mappings() noexcept;
 
 }  // namespace vedette

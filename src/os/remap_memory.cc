@@ -16,6 +16,8 @@
 // Unlike UFFDIO_MOVE, mremap does not wait for pages that a system call of the program has pinned: an O_DIRECT read
 // that the program itself started goes on writing into the frame after it is hidden. Memory used so must be kept
 // resident.
+#include <algorithm>
+
 #include "os/chunk_memory.h"
 #include "os/remap.h"
 #include "os/uffd_memory.h"
@@ -28,6 +30,8 @@ class RemapMemory final : public UffdMemory {
   RemapMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapping parking)
       : UffdMemory(std::move(options), std::move(userfaultfd), std::move(parking)) {}
   ~RemapMemory() override { stop_reader(); }
+
+  std::uint32_t most_frames() const noexcept override { return std::min(layout_.frames(), most_frames_by_mappings()); }
 
   std::string_view mechanism() const noexcept override {
     return userfaultfd_.serves_system_calls() ? "userfaultfd, mremap" : "userfaultfd (user mode only), mremap";

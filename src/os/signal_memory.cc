@@ -10,6 +10,7 @@
 // Pages that the program has pinned itself move as in remap_memory.cc.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/assert.h"
@@ -25,10 +26,16 @@ namespace {
 class SignalMemory final : public ChunkMemory, private Faults, private Trackable {
  public:
   SignalMemory(const Layout& layout, Mapping parking, std::unique_ptr<Gate> gate)
-      : layout_(layout), parking_(std::move(parking)), gate_(std::move(gate)) {}
+      : layout_(layout),
+        parking_(std::move(parking)),
+        used_(parking_.data(), layout.budget_bytes()),
+        gate_(std::move(gate)) {}
 
   std::uint32_t made() const noexcept override { return layout_.made(); }
+  std::uint32_t most_frames() const noexcept override { return std::min(layout_.frames(), most_frames_by_mappings()); }
   int make(FrameIndex first, std::uint32_t count, FrameKind) noexcept override {
+    const std::size_t end = (first.value + std::size_t{count}) * layout_.chunk_bytes();
+    if (const int error = used_.grow(end, [](std::size_t) { return 0; }); error != 0) return error;
     return fill(parked(first), count * layout_.chunk_bytes());
   }
   void give_back(FrameIndex frame) noexcept override {
@@ -80,6 +87,7 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
 
   Layout layout_;
   Mapping parking_;
+  UsedPart used_;  // of it
   std::unique_ptr<Gate> gate_;
 };
 

@@ -25,12 +25,15 @@ UffdMemory::UffdMemory(ChunkMemoryOptions options, Userfaultfd userfaultfd, Mapp
       userfaultfd_(std::move(userfaultfd)),
       on_fault_(std::move(options.on_fault)),
       parking_(std::move(parking)),
+      used_(parking_.data(), layout_.budget_bytes()),
       kinds_(options.frames, FrameKind::fast),
       mapped_(options.chunks, Mapped::anonymous),
       reader_(
           std::make_unique<FaultReader>(userfaultfd_, [this](const MissingPage& missing) { return serve(missing); })) {}
 
 int UffdMemory::make(FrameIndex first, std::uint32_t count, FrameKind kind) noexcept {
+  const std::size_t end = (first.value + std::size_t{count}) * layout_.chunk_bytes();
+  if (const int error = used_.grow(end, [](std::size_t) { return 0; }); error != 0) return error;
   if (kind != FrameKind::trackable) {
     const int error = allocate_fast(first, count);
     if (error == 0) std::fill_n(kinds_.begin() + first.value, count, kind);

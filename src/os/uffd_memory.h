@@ -19,6 +19,7 @@ namespace vedette {
 class UffdMemory : public ChunkMemory, private Faults, private Trackable {
  public:
   std::uint32_t made() const noexcept final { return layout_.made(); }
+  std::uint32_t most_frames() const noexcept override { return layout_.frames(); }
   int make(FrameIndex first, std::uint32_t count, FrameKind kind) noexcept final;
   void give_back(FrameIndex frame) noexcept final;
   void show(FrameIndex frame, ChunkIndex chunk) noexcept final;
@@ -78,6 +79,7 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
 
   FaultSink on_fault_;
   Mapping parking_;
+  UsedPart used_;  // of parking_
   std::unique_ptr<FileFrames> files_;
   std::vector<FrameKind> kinds_;  // of each frame; make() and the caller's lock never write the same one
   std::vector<Mapped> mapped_;    // of each chunk

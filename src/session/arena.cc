@@ -109,6 +109,18 @@ void Arena::slab_is_born(ChunkIndex chunk, bool stays) {
   ++(stays ? slab_stay_ : slab_may_leave_);
 }
 
+std::vector<ChunkIndex> Arena::let_slab_leave(std::uint32_t most) {
+  std::vector<ChunkIndex> leave;
+  for (ChunkIndex c{static_cast<std::uint32_t>(slab_.size())}; slab_stay_ > most && c.value-- > 0;) {
+    if (slab_at(c) != SlabChunk::stays) continue;
+    set_slab(c, SlabChunk::may_leave);
+    --slab_stay_;
+    ++slab_may_leave_;
+    leave.push_back(c);
+  }
+  return leave;
+}
+
 std::optional<ChunkIndex> Arena::slab_chunk_that_may_leave(const void* address) const {
   if (slab_may_leave_ == 0) return std::nullopt;
   const ChunkIndex chunk = chunks_of(offset_of(address), 1).first();

@@ -79,6 +79,8 @@ class Arena {
   // -----------------------------------------
   bool slab_is_unborn(ChunkIndex chunk) const { return slab_at(chunk) == SlabChunk::unborn; }
   void slab_is_born(ChunkIndex chunk, bool stays);
+  // All but `most` that stay may leave from now on: the caller lets them go.
+  std::vector<ChunkIndex> let_slab_leave(std::uint32_t most);
   std::uint32_t slab_chunks_that_stay() const noexcept { return slab_stay_; }
   std::uint32_t slab_chunks_that_may_leave() const noexcept { return slab_may_leave_; }
   // The chunk of the small tensor at this address where it may leave. nullopt: it stays, or none lives there.

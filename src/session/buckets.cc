@@ -56,6 +56,42 @@ void Bucket::ran(std::uint64_t step) {
   ++runs_;
 }
 
+// Within what a session may take for all its plans.
+std::size_t Bucket::most_kept() const noexcept {
+  constexpr Bytes all = 4_MiB;
+  constexpr std::size_t few = 4;
+  return std::clamp<std::size_t>(all.value / std::max<std::uint64_t>(1, books().value), 1, few);
+}
+
+void Bucket::replace_for_size(StepPlan replacement) {
+  std::erase_if(kept_, [&](const Kept& each) { return each.frames == planned_for_; });
+  if (!waits_for_plan_ && !plan.has_failed()) kept_.push_back({.frames = planned_for_, .plan = std::move(plan)});
+  if (kept_.size() > most_kept()) kept_.erase(kept_.begin());
+  plan = std::move(replacement);
+}
+
+bool Bucket::fit(std::uint32_t frames, Bytes fast_memory, std::optional<Bytes> range, std::uint64_t step) {
+  plan.forget_draft();
+  const bool has_plan = !waits_for_plan_ && !plan.has_failed();
+  auto best = kept_.end();
+  for (auto each = kept_.begin(); each != kept_.end(); ++each)
+    if (each->frames <= frames && (best == kept_.end() || each->frames > best->frames)) best = each;
+  const bool fits = has_plan && planned_for_ <= frames;
+  if (fits && (best == kept_.end() || best->frames < planned_for_)) return false;
+  if (best == kept_.end()) {
+    replace_for_size(plan.in_memory(fast_memory, range));
+    waits_for_plan_ = true;
+    planned_for_ = 0;
+    return false;
+  }
+  Kept found = std::move(*best);
+  kept_.erase(best);
+  replace_for_size(std::move(found.plan));
+  planned_for_ = found.frames;
+  planned(step);
+  return true;
+}
+
 Bucket& BucketStore::add(std::unique_ptr<Bucket> fresh) {
   latest_ = fresh.get();
   buckets_.push_back(std::move(fresh));

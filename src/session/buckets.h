@@ -92,6 +92,17 @@ class Bucket {
   }
   bool runs_again(std::size_t op) const { return op < runs_again_.size() && runs_again_[op] != 0; }
   std::uint32_t unplanned() const noexcept { return unplanned_; }  // chunks left to tensors that are touched in parts
+  void leave_to_small_tensors(std::uint32_t chunks) noexcept { unplanned_ += chunks; }
+
+  // --- plans for several sizes of fast memory ------------------------------------------------------------------------
+  std::uint32_t planned_for() const noexcept { return planned_for_; }  // frames
+  void made_for(std::uint32_t frames) noexcept { planned_for_ = frames; }
+  // Fast memory has so many frames now, `fast_memory` in bytes: the plan is the one for the most frames that are there,
+  // and where none was made for so few, the step waits for one. True: a kept plan is followed again.
+  bool fit(std::uint32_t frames, Bytes fast_memory, std::optional<Bytes> range, std::uint64_t step);
+  // `plan` is replaced. The one before is kept for its size.
+  void replace_for_size(StepPlan replacement);
+  void forget_other_sizes() { kept_.clear(); }
 
  private:
   const std::uint64_t id_;
@@ -103,6 +114,13 @@ class Bucket {
   std::uint32_t unplanned_ = 0, left_ = 0;
   bool waits_for_plan_ = false, for_turns_ = false;
   std::vector<char> runs_again_;
+  struct Kept {
+    std::uint32_t frames = 0;
+    StepPlan plan;
+  };
+  std::size_t most_kept() const noexcept;
+  std::uint32_t planned_for_ = 0;
+  std::vector<Kept> kept_;  // the latest last; none for planned_for_
 };
 
 class BucketStore {

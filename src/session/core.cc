@@ -25,7 +25,7 @@ SessionCore::SessionCore(SessionOptions options, Mapping arena)
 void SessionCore::start(Memory memory) {
   executor_ = std::move(memory.executor);
   machine_ = std::move(memory.machine);
-  frames_ = memory.frames;
+  frames_.now = memory.frames;
   tracking_ = std::move(memory.tracking);
   if (options_.fast != "dram") logger_.computes_on(options_.fast);
   if (auto* const births = dynamic_cast<BirthObserver*>(options_.observer); births != nullptr && births->wants_births())
@@ -36,7 +36,7 @@ void SessionCore::start(Memory memory) {
                                 .arena = arena_,
                                 .logger = logger_,
                                 .executor = *executor_,
-                                .frames = frames_,
+                                .frames = frames_.now,
                                 .observer = options_.observer};
   if (executor_->traits().whole_tensors) {
     recomputer_ = std::make_unique<TensorRecomputer>(parts);
@@ -71,7 +71,7 @@ Bytes SessionCore::wind_down(Bytes most) noexcept {
   const std::lock_guard lock(mutex_);
   if (executor_ == nullptr || arena_.empty()) return {};
   if (op_depth_ == 0) buckets_.clear();  // a running op looks into its own
-  const std::uint64_t chunks = std::min<std::uint64_t>(most.value / options_.chunk.value, frames_);
+  const std::uint64_t chunks = std::min<std::uint64_t>(most.value / options_.chunk.value, frames());
   return {executor_->wind_down(static_cast<std::uint32_t>(chunks)) * options_.chunk.value};
 }
 
@@ -189,8 +189,8 @@ constexpr std::uint32_t small_tensors_share = 8;
 
 }  // namespace
 
-std::uint32_t SessionCore::most_slab_chunks_that_stay() const noexcept {
-  return std::max(1u, frames_ / small_tensors_share);
+std::uint32_t SessionCore::most_slab_chunks_that_stay(std::uint32_t frames) noexcept {
+  return std::max(1u, frames / small_tensors_share);
 }
 
 // A slab chunk for which there was no room is tried again by the next allocation in it.
@@ -198,7 +198,7 @@ Result<void> SessionCore::ready(const Arena::Place& place) {
   const ChunkIndex chunk = place.chunks.first();
   if (!place.slab || !arena_.slab_is_unborn(chunk)) return {};
   if (auto born = executor_->born(place.chunks, {place.bytes}); !born) return born;
-  const bool wanted = arena_.slab_chunks_that_stay() < most_slab_chunks_that_stay();
+  const bool wanted = arena_.slab_chunks_that_stay() < most_slab_chunks_that_stay(frames());
   arena_.slab_is_born(chunk, wanted && executor_->hold(place.chunks).ok());
   return {};
 }

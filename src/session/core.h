@@ -86,6 +86,10 @@ class SessionCore {
   Result<std::optional<ChunkRange>> hold(const void* memory, std::chrono::milliseconds patience);
   void release_hold(ChunkRange chunks) noexcept;
 
+  // --- fast memory of another size (core_memory.cc) ------------------------------------------------------------------
+  Bytes budget() const noexcept;
+  Result<FastMemory> set_fast_memory(Bytes asked);
+
   // --- steps and ops (core_steps.cc) ---------------------------------------------------------------------------------
   void begin_step();
   void end_step() noexcept;
@@ -121,7 +125,7 @@ class SessionCore {
   // --- memory
   Result<Arena::Place> take_place(const AllocateOptions& allocation, std::uint64_t bytes);
   Result<void> ready(const Arena::Place& place);
-  std::uint32_t most_slab_chunks_that_stay() const noexcept;
+  static std::uint32_t most_slab_chunks_that_stay(std::uint32_t frames) noexcept;
   bool log_birth(const Arena::Place& place, const AllocateOptions& allocation);  // whether its pages are watched
   void undo_birth(const Arena::Place& place);
   std::optional<std::uint32_t> release_or_keep(std::uint64_t offset) noexcept;
@@ -160,6 +164,12 @@ class SessionCore {
                                                            std::vector<ChunkRange>& drops) const;
   void end_part() noexcept;
 
+  // --- fast memory of another size (core_memory.cc)
+  std::uint32_t frames() const noexcept { return frames_.now.load(std::memory_order_relaxed); }
+  void follow_budget();
+  void fit_plans();
+  void plan_for_size();
+
   // --- plans (core_plans.cc)
   void start_profiling();
   void finish_profiling();
@@ -194,7 +204,12 @@ class SessionCore {
   Messages messages_;                   // posted with any lock held, delivered with none
   std::unique_ptr<Executor> executor_;  // nullptr: ended
   Machine machine_;
-  std::uint32_t frames_ = 0;
+  struct Frames {
+    std::atomic<std::uint32_t> now = 0;  // relaxed: for which plans are made; only steps that begin change it
+    bool plans_due = false;              // some bucket's plan was made for another size
+    std::uint32_t left_by_slab = 0;      // chunks of small tensors that stayed, and may leave since the last step
+  };
+  Frames frames_;
   Tracking tracking_;
 
   mutable std::mutex mutex_;

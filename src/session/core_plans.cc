@@ -74,13 +74,13 @@ void SessionCore::learn() {
                                                           .policy = options_.policy,
                                                           .seed = options_.seed,
                                                           .range = range,
-                                                          .fast_memory = {frames_ * options_.chunk.value}},
+                                                          .fast_memory = {frames() * options_.chunk.value}},
                                         &logged);
   logger_.tell_births(logged);
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
   if (!measured) fresh->plan.was_not_measured();
   fresh->profiled(logger_.step(),
-                  rows_.chunks() + std::min(arena_.slab_chunks_that_may_leave(), most_slab_chunks_that_stay()));
+                  rows_.chunks() + std::min(arena_.slab_chunks_that_may_leave(), most_slab_chunks_that_stay(frames())));
   fresh->rows.add(rows_.take());
   if (recomputer_ != nullptr) fresh->can_recompute(log, recomputer_->remembered());
   advise_on_rows();
@@ -102,7 +102,7 @@ void SessionCore::finish_planned_step(Bucket& ran, const StepPlan::Measured& mea
   switch (ran.sections.step_ended(op_.seen(), {.first = ran.plan.first_parts(),
                                                .least_time = ran.plan.least_times(),
                                                .chunk = options_.chunk,
-                                               .frames = frames_})) {
+                                               .frames = frames()})) {
     case SectionLearner::Outcome::observed:  // slowed down, so its times say nothing
       return;
     case SectionLearner::Outcome::changed:
@@ -158,19 +158,26 @@ void SessionCore::cut_into_sections_of(Bucket& ran) {
     return make_plan(ran);
   }
   size_machine_for(ran);
-  making_.push_back(std::make_unique<PlanInMaking>(ran.id(), std::move(cut), machine_, *executor_));
+  making_.push_back(std::make_unique<PlanInMaking>(ran.id(), std::move(cut), machine_, *executor_,
+                                                   PlanInMaking::Meanwhile::steps_without_plan));
+  making_.back()->made_for(frames());
 }
 
 void SessionCore::replace_plan(Bucket& bucket, StepPlan replacement) {
-  bucket.plan = std::move(replacement);
-  bucket.sections.plan_is_there();
+  if (bucket.sections.waits_for_plan()) {
+    bucket.forget_other_sizes();  // they have the sections of before
+    bucket.plan = std::move(replacement);
+    bucket.sections.plan_is_there();
+  } else {
+    bucket.replace_for_size(std::move(replacement));
+  }
   executor_->forget_plan();
 }
 
 // --- plans -----------------------------------------------------------------------------------------------------------
 
 void SessionCore::size_machine_for(Bucket& bucket) {
-  const std::uint32_t free = frames_ - executor_->held_chunks();
+  const std::uint32_t free = frames() - std::min(frames(), executor_->held_chunks());
   machine_.tiers[0].capacity = {(free - room_for_rows(free, bucket.unplanned())) * options_.chunk.value};
   machine_.habits.plans_in_turns = buckets_.in_turns();
   bucket.make_for_turns(machine_.habits.plans_in_turns);
@@ -179,6 +186,7 @@ void SessionCore::size_machine_for(Bucket& bucket) {
 void SessionCore::make_plan(Bucket& bucket) {
   if (executor_->traits().whole_tensors) executor_->forget_plan();  // its places go with the plan
   size_machine_for(bucket);
+  bucket.made_for(frames());
   plan_is_made(bucket, bucket.plan.prepare(machine_, *executor_));
 }
 
@@ -225,6 +233,7 @@ void SessionCore::make_plan_beside(Bucket& bucket) {
 void SessionCore::begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile) {
   size_machine_for(bucket);
   making_.push_back(std::make_unique<PlanInMaking>(bucket.id(), bucket.plan.begin(machine_, *executor_), meanwhile));
+  making_.back()->made_for(frames());
 }
 
 // Plans that were made as if no other came between their steps are made anew. Published policies know no turns.
@@ -246,6 +255,8 @@ void SessionCore::take_plan(PlanInMaking& made) {
     return make_plan(*bucket);
   }
   if (executor_->traits().whole_tensors) executor_->forget_plan();
+  bucket->made_for(made.frames());
+  if (made.frames() != frames()) frames_.plans_due = true;
   plan_is_made(*bucket, bucket->plan.finish(std::move(draft)));
   give_back_unused(bucket->ops());
 }
@@ -264,7 +275,7 @@ void SessionCore::say_that_nothing_moves(const Bucket& ran, const Counters& so_f
   if (once_.said_nothing_moves || ran.runs() < runs || moved > 0 || ran.unplanned() > 0) return;
   once_.said_nothing_moves = true;
   messages_.post("all of a step fits: its tensors take " + readable(peak_bytes(ran.plan.planned_trace())) +
-                 " at most, fast memory has " + readable(options_.fast_memory) + ", and nothing moves");
+                 " at most, fast memory has " + readable(budget()) + ", and nothing moves");
 }
 
 // An op that does not fit as a whole may fit in sections.

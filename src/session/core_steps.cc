@@ -33,6 +33,7 @@ void SessionCore::begin_step() {
   const std::lock_guard lock(mutex_);
   std::for_each(made, making_.end(), [&](const auto& plan) { take_plan(*plan); });
   making_.erase(made, making_.end());
+  follow_budget();
   Counters before = executor_->counters();
   count_recomputed(before);
   if (!once_.signs.has_begun()) once_.signs.first_step_begins(executor_->program().now());
@@ -206,7 +207,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
     if (in_step) index = log_op(name, std::move(op), hash, kind);
     left_plan = followed != nullptr && followed != buckets_.current();
     if (in_step && !follows_plan() && pages_ == nullptr && foresees())
-      ahead = foresight_.look(logger_.log(), logger_.kinds(), frames_);
+      ahead = foresight_.look(logger_.log(), logger_.kinds(), frames());
     if (op_.needs_more_than_operands()) operands = op_.needed();
   }
   if (recomputer_ != nullptr && in_step) make_before_op(index, left_plan);

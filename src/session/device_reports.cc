@@ -126,6 +126,10 @@ void DeviceReports::finish() {
 
 // --- what the session says -------------------------------------------------------------------------------------------
 
+void DeviceReports::resized(Nanoseconds now, Bytes budget) {
+  if (observer_ != nullptr) observer_->resized(now, budget);
+}
+
 void DeviceReports::opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) {
   if (observer_ != nullptr) observer_->opened(machine, policy, budget, chunk);
   if (gpu_observer_ != nullptr) gpu_observer_->counts_energy(cuda::energy_counter(device_->bus_id()));

@@ -64,6 +64,7 @@ class DeviceReports final : public Observer, public BirthObserver {
 
   // --- Observer
   void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
+  void resized(Nanoseconds now, Bytes budget) override;
   void moves_by(std::string_view mechanism) override;
   void profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) override;
   void planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) override;

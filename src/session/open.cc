@@ -1,7 +1,6 @@
 // Opening a session: arena, frames, slow tier, and the machine, measured.
 #include <linux/magic.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "os/folder_turn.h"
 #include "os/probe.h"
 #include "session/core.h"
+#include "session/fast_memory.h"
 #include "session/forks.h"
 #include "session/open_gpu.h"
 #include "session/registry.h"
@@ -23,7 +23,6 @@ namespace vedette {
 namespace {
 
 constexpr std::uint64_t kib = 1024;
-constexpr std::uint64_t fewest_frames = 8;  // one op reads two and writes one; slab, and moves in flight
 
 Error unsupported(std::string message) {
   return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
@@ -46,13 +45,7 @@ Result<void> validate(const SessionOptions& options) {
   const std::uint64_t chunk = options.chunk.value;
   if (chunk < 16 * kib || (chunk & (chunk - 1)) != 0)
     return unsupported("chunk must be a power of two of at least 16 KiB");
-  if (options.fast_memory.value < fewest_frames * chunk)
-    return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is too small: at least " +
-                       std::to_string(fewest_frames) + " chunks, " + readable_exactly({fewest_frames * chunk}));
-  const auto pages = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
-  if (options.fast_memory.value > pages)
-    return unsupported("fast_memory of " + readable_exactly(options.fast_memory) + " is more than the machine has, " +
-                       readable_exactly({pages}));
+  if (auto valid = detail::valid_fast_memory(options); !valid) return valid;
   if (options.ranks == 0) return unsupported("ranks is 0; it counts this process, so it is at least 1");
   if (options.tracker == detail::managed_tracker)
     return unsupported("page tracker 'cupti' does not work here: it sees a GPU's memory (fast = \"gpu:0\"); use best");
@@ -65,38 +58,14 @@ Result<void> validate(const SessionOptions& options) {
   return {};
 }
 
-// Once all frames are made, the kernel kills a process that exceeds the limit of its memory cgroup: better refused, or
-// said, at the beginning.
-Result<void> fits_memory_cgroup(const SessionOptions& options) {
-  const auto limit = memory_cgroup_limit();
-  if (!limit || options.fast_memory + session_overhead <= *limit) return {};
-  const std::string both = std::string("fast_memory of ")
-                               .append(readable_exactly(options.fast_memory))
-                               .append(" in a memory cgroup of ")
-                               .append(readable_exactly(*limit));
-  const Bytes most = *limit - std::min(*limit, session_overhead);
-  if (options.fast_memory >= *limit) {
-    return unsupported(std::string(both)
-                           .append(" would be killed; at most ")
-                           .append(readable_exactly(most))
-                           .append(", less what the program itself needs, or raise the limit"));
-  }
-  if (options.on_message) {
-    options.on_message(std::string(both)
-                           .append(" leaves less than the ")
-                           .append(readable(session_overhead))
-                           .append(" that a session may need beside it: the kernel may kill the program"));
-  }
-  return {};
-}
-
 // Tensors of closed sessions count against the budget. They keep at most half of it, where they can leave: no op of
 // this session says when it needs them, so each comes by a fault. Returns the most that they would keep.
 Bytes share_with_closed_sessions(SessionOptions& options) {
   const Bytes whole = options.fast_memory, half = {whole.value / 2};
   const auto [kept, at_most] = detail::shrink_closed_sessions(half);
   if (kept.value == 0) return {};
-  options.fast_memory = std::max({whole - std::min(whole, kept), half, Bytes{fewest_frames * options.chunk.value}});
+  options.fast_memory =
+      std::max({whole - std::min(whole, kept), half, Bytes{detail::fewest_frames * options.chunk.value}});
   if (kept.value * 16 < whole.value || !options.on_message) return at_most;
   options.on_message(std::string("tensors of earlier sessions keep ")
                          .append(readable(kept))
@@ -111,7 +80,7 @@ Bytes share_with_closed_sessions(SessionOptions& options) {
 // Chunks of addresses: eight times the machine's memory, so that plans never run out of places, within the cost of
 // books.
 std::uint32_t arena_chunks(const SessionOptions& options) {
-  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096;
+  const std::uint64_t memory = detail::memory_of_the_machine().value;
   constexpr std::uint64_t most_chunks = 131'072;  // 96 bytes of books for each that is used
   return static_cast<std::uint32_t>(std::min(memory * 8 / options.chunk.value, most_chunks));
 }
@@ -141,9 +110,12 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
   const SessionOptions& o = core.options();
   const auto chunks = static_cast<std::uint32_t>(core.arena().bytes().value / o.chunk.value);
   const auto frames = static_cast<std::uint32_t>(o.fast_memory.value / o.chunk.value);
+  const auto most_frames =
+      static_cast<std::uint32_t>(std::max(o.fast_memory, detail::memory_of_the_machine()).value / o.chunk.value);
   auto engine = std::make_unique<Engine>(
       EngineOptions{.chunks = chunks,
                     .frames = frames,
+                    .most_frames = most_frames,
                     .chunk_bytes = o.chunk,
                     .store = hashed(std::move(stack.store), o.checksums ? Hashing::verify : Hashing::remembered),
                     .observer = o.observer,
@@ -153,8 +125,9 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
                     .kept_by_closed = kept_by_closed});
   auto memory = open_best_memory({.arena = core.arena().base(),
                                   .chunks = chunks,
-                                  .frames = frames,
+                                  .frames = most_frames,
                                   .made = std::min(frames, detail::requests_in_flight),  // the measured ones
+                                  .budget = frames,
                                   .chunk_bytes = o.chunk,
                                   .on_fault = [e = engine.get()](const Fault& fault) { e->fault(fault); }});
   if (!memory) return memory.error();
@@ -191,7 +164,7 @@ Result<std::unique_ptr<detail::SessionCore>> open_core(SessionOptions options) {
   options.fast = gpu_name(options.fast);
   if (options.fast != "dram") return detail::open_gpu_core(std::move(options));
   if (auto valid = validate(options); !valid) return valid.error();
-  if (auto fits = fits_memory_cgroup(options); !fits) return fits.error();
+  if (auto fits = detail::fits_memory_cgroup(options); !fits) return fits.error();
   const Bytes kept_by_closed = share_with_closed_sessions(options);
   auto stack = detail::open_stack(options);
   if (!stack) return stack.error();

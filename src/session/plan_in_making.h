@@ -22,13 +22,17 @@ class PlanInMaking {
   enum class Meanwhile { steps_without_plan, steps_by_plan_before };
   // `bucket`: the id of the one whose plan it will be. Where no thread can be started, the calling thread makes it.
   PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft, Meanwhile meanwhile);
-  // of a step whose ops are other parts than the bucket's plan has
-  PlanInMaking(std::uint64_t bucket, StepPlan replacement, const Machine& machine, const Executor& executor);
+  // of a step whose ops are other parts than the bucket's plan has, or for another size of fast memory
+  PlanInMaking(std::uint64_t bucket, StepPlan replacement, const Machine& machine, const Executor& executor,
+               Meanwhile meanwhile);
   ~PlanInMaking();  // waits until the plan is made or given up
   PlanInMaking(const PlanInMaking&) = delete;
   PlanInMaking& operator=(const PlanInMaking&) = delete;
 
   std::uint64_t bucket() const noexcept { return bucket_; }
+  // Of fast memory, for which it is made.
+  void made_for(std::uint32_t frames) noexcept { frames_ = frames; }
+  std::uint32_t frames() const noexcept { return frames_; }
   // Whether it is there. The first time a bucket's first plan is waited for, as long as steps without one would lose,
   // and the plan of a replacement, which comes once.
   bool is_made_soon();
@@ -44,6 +48,7 @@ class PlanInMaking {
   static constexpr std::uint64_t no_bucket = ~std::uint64_t{0};
 
   std::uint64_t bucket_;
+  std::uint32_t frames_ = 0;
   std::optional<StepPlan> replacement_;  // its policy is the draft's
   std::unique_ptr<StepPlan::Draft> draft_;
   std::atomic<bool> given_up_{false};

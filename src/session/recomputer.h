@@ -7,6 +7,7 @@
 //
 // Locks: functions say which they are called with. The op thread alone calls try_again() and remember().
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -28,7 +29,7 @@ class Recomputer {
     Arena& arena;
     StepLogger& logger;
     Executor& executor;
-    std::uint32_t frames = 0;
+    const std::atomic<std::uint32_t>& frames;  // of fast memory, relaxed
     Observer* observer = nullptr;
   };
   virtual ~Recomputer() = default;

@@ -180,7 +180,16 @@ std::optional<Error> Session::take_error() {
 
 Bytes Session::smallest_budget() const noexcept { return is_off() ? Bytes{} : core_->smallest_budget(); }
 
-Bytes Session::budget() const noexcept { return core_ == nullptr ? Bytes{} : core_->options().fast_memory; }
+Bytes Session::budget() const noexcept { return core_ == nullptr ? Bytes{} : core_->budget(); }
+
+Result<FastMemory> Session::set_fast_memory(Bytes bytes) {
+  const Uncancelled in_here;
+  if (in_child()) return inherited_by_a_child();
+  if (core_ == nullptr) return FastMemory{.asked = bytes, .now = {}, .holds = {}};
+  auto resized = core_->set_fast_memory(bytes);
+  core_->deliver_messages();
+  return resized;
+}
 
 std::string_view Session::phase() const noexcept {
   if (core_ == nullptr) return "off";

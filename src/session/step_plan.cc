@@ -145,6 +145,23 @@ StepPlan StepPlan::in_sections(SectionedLog log) const {
   return cut;
 }
 
+StepPlan StepPlan::in_memory(Bytes fast_memory, std::optional<Bytes> range) const {
+  StepPlan same(options_);
+  same.options_.fast_memory = fast_memory;
+  same.options_.range = range;
+  same.units_ = units_;
+  same.frames_to_come_ = frames_to_come_;
+  same.first_ = first_;
+  same.moments_ = moments_;
+  same.policy_ = make_policy(options_.policy, options_.seed);
+  same.moves_ = MoveTable(units_.trace.ops.size());
+  same.least_times_ = least_times_;
+  same.times_are_guesses_ = times_are_guesses_;
+  same.runs_again_ = runs_again_;
+  same.program_in_sections_ = program_in_sections_;
+  return same;
+}
+
 // plan_ is about to be replaced.
 void StepPlan::keep_if_best() {
   if (!places_ || least_.value == 0) return;
@@ -300,6 +317,11 @@ Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor)
 void StepPlan::take_back_policy(Draft& draft) noexcept {
   policy_ = std::move(draft.policy);
   in_draft_ = false;
+}
+
+void StepPlan::forget_draft() {
+  if (!std::exchange(in_draft_, false)) return;
+  policy_ = make_policy(options_.policy, options_.seed);
 }
 
 Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {

@@ -45,6 +45,9 @@ class StepPlan {
   // The same step with other large ops in sections; it has no plan yet.
   StepPlan in_sections(SectionedLog log) const;
 
+  // The same step in fast memory of another size; it has no plan yet. `range`: as Options has it.
+  StepPlan in_memory(Bytes fast_memory, std::optional<Bytes> range) const;
+
   // Of each op, whether it can run again: policies may plan that from now on.
   void can_recompute(const StepLog& log, std::vector<char> ops);
 
@@ -84,6 +87,7 @@ class StepPlan {
   std::unique_ptr<Draft> begin(const Machine& machine, const Executor& executor);
   Result<void> finish(std::unique_ptr<Draft> draft);
   void take_back_policy(Draft& draft) noexcept;  // of a draft that is to be forgotten: the plan before stays
+  void forget_draft();  // of a policy that is the draft's: a new one takes its place, and the plan stays
   // prepare() will make no plan: it takes one from before, whose steps took less time.
   bool goes_back() const noexcept { return back_to_best_; }
 

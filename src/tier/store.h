@@ -57,7 +57,8 @@ class Store {
   // nothing to do.
   virtual void settle(SlotIndex slot, TierIndex tier) noexcept = 0;
   // Optional: this memory will be used for requests again and again (registered buffers). Failing is not an error:
-  // the store goes on without, and mechanism() says so.
+  // the store goes on without, and mechanism() says so. No bytes: none is registered any more, and the kernel lets go
+  // of its pages; no request is in flight.
   virtual void register_memory(std::byte* memory, Bytes bytes) = 0;
 
   virtual void submit(std::span<const StoreRequest> requests) noexcept = 0;  // at most `depth()` in flight

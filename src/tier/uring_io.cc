@@ -111,6 +111,12 @@ Result<void> UringQueue::open() {
 // The kernel keeps pages of registered buffers pinned, so requests skip looking them up: a third of a request's CPU.
 void UringQueue::register_memory(std::byte* memory, Bytes bytes) {
   if (!options_.register_buffers) return;
+  if (bytes.value == 0) {
+    if (!pieces_.empty()) io_uring_unregister_buffers(&ring_);
+    pieces_.clear();
+    remark_ = "buffers not registered any more";
+    return;
+  }
   if (!table_) {
     const int code = io_uring_register_buffers_sparse(&ring_, registered_pieces);
     if (code < 0) {

@@ -99,13 +99,15 @@ class RandomProgram {
     store_ = store.get();
     engine_.emplace(EngineOptions{.chunks = chunks,
                                   .frames = frames_,
+                                  .most_frames = most_budget,
                                   .chunk_bytes = chunk_bytes,
                                   .store = std::move(store),
                                   .program = &program_,
                                   .habits = LinkHabits{.speed = {}, .reads_in_flight = 2 + 2 * below(3)},
                                   .by_hand = true,
                                   .on_message = [this](std::string_view sentence) { said_.emplace_back(sentence); }});
-    auto memory = std::make_unique<ArrayMemory>(chunks, frames_, random_);
+    most_allowed_ = frames_;
+    auto memory = std::make_unique<ArrayMemory>(chunks, most_budget, random_);
     memory_ = memory.get();
     if (most_frames > 0) memory->allow_at_most(most_frames);
     engine_->start(std::move(memory));
@@ -130,6 +132,10 @@ class RandomProgram {
   }
   std::uint32_t most_frames_made() const { return memory_->most_made(); }  // at once
   Nanoseconds longest_call() const noexcept { return longest_call_; }      // of begin_op() and birth()
+
+  // Every call of step() may be one for another budget from now on.
+  void change_budgets() { budget_changes_ = true; }
+  std::uint64_t budgets_met() const noexcept { return budgets_met_; }
 
   void wind_down() {
     if (held_) engine_->release_hold(*held_);
@@ -156,7 +162,7 @@ class RandomProgram {
   }
 
  private:
-  static constexpr std::uint32_t chunks = 24;
+  static constexpr std::uint32_t chunks = 24, most_budget = 16;
 
   std::uint32_t below(std::uint32_t limit) { return static_cast<std::uint32_t>(random_() % limit); }
   ChunkRange some() {
@@ -164,7 +170,19 @@ class RandomProgram {
     return ChunkRange::of({first}, 1 + below(std::min(3u, chunks - first)));
   }
 
+  void resize(bool in_op) {
+    const std::uint32_t asked = 5 + below(most_budget - 4);
+    const auto resized = engine_->resize({asked * chunk_bytes.value}, in_op);
+    ASSERT_TRUE(resized.ok());
+    EXPECT_EQ(resized->now.value > asked * chunk_bytes.value, !resized->holds.empty()) << resized->holds;
+    EXPECT_LE(memory_->frames_made() * chunk_bytes.value, resized->now.value);
+    frames_ = static_cast<std::uint32_t>(resized->now.value / chunk_bytes.value);
+    most_allowed_ = std::max(most_allowed_, frames_);
+    if (resized->holds.empty()) ++budgets_met_;
+  }
+
   void step() {
+    if (budget_changes_ && below(8) == 0) return resize(false);
     switch (below(10)) {
       case 0:
       case 1:
@@ -248,6 +266,7 @@ class RandomProgram {
         if (below(2) == 0) touch(c);
     for (std::uint32_t n = below(3); n > 0; --n) give_birth(some());
     for (std::uint32_t n = below(3); n > 0; --n) let_die({below(chunks)});
+    if (budget_changes_ && below(8) == 0) resize(true);
     check();
     std::vector<detail::OpMoves::Departure> leaving;
     for (const ChunkRange range : evictions) leaving.push_back({.chunks = range});
@@ -306,12 +325,16 @@ class RandomProgram {
       backed += memory_->shown_at(c).has_value() ? 1 : 0;
     }
     EXPECT_LE(backed, frames_);
-    EXPECT_LE(engine_->counters().resident_max_bytes, frames_ * chunk_bytes.value);
+    EXPECT_LE(engine_->budget().value, frames_ * chunk_bytes.value);
+    EXPECT_LE(memory_->frames_made() * chunk_bytes.value, engine_->budget().value);
+    EXPECT_LE(engine_->counters().resident_max_bytes, most_allowed_ * chunk_bytes.value);
   }
 
   std::mt19937_64 random_;
   ManualProgram program_;
-  std::uint32_t frames_ = 0;
+  std::uint32_t frames_ = 0, most_allowed_ = 0;
+  bool budget_changes_ = false;
+  std::uint64_t budgets_met_ = 0;
   ArrayStore* store_ = nullptr;
   ArrayMemory* memory_ = nullptr;
   std::optional<Engine> engine_;
@@ -339,6 +362,21 @@ TEST(EngineByHand, NoCallWaitsWhileNothingMoves) {
     program.run(300);
     EXPECT_LT(program.longest_call().value, 1'000'000'000);
   }
+}
+
+// Up and down, between ops and inside of them: memory is never more than the budget, and every byte stays.
+TEST(EngineByHand, FollowsABudgetThatChanges) {
+  std::uint64_t met = 0;
+  for (std::uint64_t seed = 1; seed <= 400 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto world = seed % 2 == 0 ? RandomProgram::World::good : RandomProgram::World::bad;
+    RandomProgram program(seed, 0, world);
+    program.change_budgets();
+    program.run(300);
+    met += program.budgets_met();
+    if (seed % 4 == 0) program.wind_down();
+  }
+  EXPECT_GT(met, 10'000u);
 }
 
 // The system has no memory for more than five frames of a budget of six to eleven.

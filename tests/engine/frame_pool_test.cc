@@ -20,6 +20,7 @@ class Driver {
   }
 
   void step() {
+    if (below(12) == 0) return want();
     switch (below(10)) {
       case 0:
         return take();
@@ -116,6 +117,24 @@ class Driver {
     for (const FrameIndex f : going_.back()) unmade_.insert(f.value);
     pool_.gone(going_.back());
     going_.pop_back();
+  }
+  // Frames that come are those that were retired, or new ones; which, the pool says by its runs.
+  void want() {
+    const std::uint32_t frames = below(30);
+    pool_.want(frames);
+    EXPECT_EQ(pool_.wanted(), frames);
+    const std::uint32_t more = frames - std::min(frames, frames_);
+    frames_ += more;
+    FramePool copy = pool_;
+    std::set<std::uint32_t> unmade;
+    for (FramePool::Run run = copy.start_making(1); run.count > 0; run = copy.start_making(1)) {
+      EXPECT_TRUE(unmade.insert(run.first.value).second);
+      EXPECT_LT(run.first.value, pool_.ever());
+    }
+    EXPECT_EQ(unmade.size(), unmade_.size() + more);
+    for (const std::uint32_t f : unmade_) EXPECT_TRUE(unmade.contains(f));
+    for (const std::uint32_t f : out_) EXPECT_FALSE(unmade.contains(f));
+    unmade_ = unmade;
   }
   void retire() {
     EXPECT_EQ(pool_.retire(), !unmade_.empty());

@@ -180,7 +180,8 @@ TEST_F(ManyMadeBeside, AreNobodysAndNotWaitedForOnceTheyAreGivenUp) {
 TEST_F(MadeBeside, ReplacesAStepByTheSameInSections) {
   ASSERT_TRUE(plan_.prepare(machine_, executor_));
   const SectionedOp in_two{.op = 0, .sections = {{}, {}}};
-  PlanInMaking making(7, plan_.in_sections(cut_into_sections(two_ops(), std::span(&in_two, 1))), machine_, executor_);
+  PlanInMaking making(7, plan_.in_sections(cut_into_sections(two_ops(), std::span(&in_two, 1))), machine_, executor_,
+                      without_plan);
   EXPECT_EQ(plan_.units().trace.ops.size(), 2u);
   EXPECT_TRUE(plan_.has_policy()) << "of its own";
   EXPECT_FALSE(measure(700'000)) << "it runs on";

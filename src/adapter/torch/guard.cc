@@ -278,6 +278,13 @@ ResidentScope Guard::resident(const at::Tensor& tensor) {
   constexpr std::chrono::milliseconds patience{1000};  // ops of other threads end meanwhile
   return session().resident(memory, patience, Session::NoRoom::is_thrown);
 }
+
+FastMemory Guard::set_fast_memory(Bytes bytes) {
+  auto got = session().set_fast_memory(bytes);
+  if (!got) throw Failure(got.error());
+  return *std::move(got);
+}
+
 Session& Guard::session() noexcept { return *state_->session; }
 Counters Guard::counters() const noexcept { return state_->session->counters(); }
 

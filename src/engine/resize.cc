@@ -1,0 +1,114 @@
+// Another budget while the program runs: more frames at once, or fewer as chunks leave. The migrator evicts by the
+// usual order, and gives the memory of free frames back to the system.
+#include <algorithm>
+
+#include "base/readable.h"
+#include "engine/engine.h"
+
+namespace vedette {
+namespace {
+
+constexpr std::uint32_t least_unheld = 4;     // one instruction may need two operands, each over a chunk's edge
+constexpr Bytes most_given_at_once = 16_MiB;  // a wait that is not too long for what comes next
+
+}  // namespace
+
+Bytes Engine::budget() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return {books_.frames() * chunk_bytes_.value};
+}
+
+// A paged op's operands may leave.
+std::uint32_t Engine::least_frames() const noexcept {
+  if (!books_.in_op() || books_.paged()) return books_.held() + least_unheld;
+  return std::max(books_.op_chunks() + births_to_come(), books_.held() + least_unheld);
+}
+
+std::uint32_t Engine::excess() const noexcept {
+  if (books_.frames() <= books_.pool().wanted()) return 0;
+  return books_.frames() - std::min(books_.frames(), std::max(books_.pool().wanted(), least_frames()));
+}
+
+Result<detail::Executor::Resized> Engine::resize(Bytes budget, bool in_op) {
+  const auto frames = static_cast<std::uint32_t>(std::min<std::uint64_t>(budget.value / chunk_bytes_.value, ~0u));
+  std::unique_lock lock(mutex_);
+  if (frames > most_frames_)
+    return Error{.cause = Cause::unsupported,
+                 .message = "fast memory of " + readable_exactly(budget) + " is more than this session can have, " +
+                            readable_exactly({most_frames_ * chunk_bytes_.value}),
+                 .errno_value = 0};
+  await_unregistered(lock);
+  books_.want_frames(frames);
+  if (transfers_.size() < books_.pool().ever()) transfers_.resize(books_.pool().ever());
+  maker_.wanted.notify_all();
+  arrived_.notify_all();
+  await_shrunk(lock, !in_op);
+  const std::uint32_t now = books_.frames();
+  return Resized{.now = {now * chunk_bytes_.value},
+                 .holds = now > frames ? what_holds_more_than(frames) : std::string()};
+}
+
+void Engine::await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end) {
+  kick();
+  await(lock, [&] {
+    const FramePool& pool = books_.pool();
+    if (books_.frames() <= pool.wanted()) return true;
+    if (books_.in_op() && for_op_to_end) return false;
+    // A frame may be made for a thread that waits meanwhile; what a transfer has pinned stays.
+    const bool comes = books_.evicting() > 0 || books_.in_flight() > 0 || books_.has_victim() || pool.making() > 0;
+    return excess() == 0 || (!comes && books_.available() <= waiting_need());
+  });
+}
+
+bool Engine::give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
+  while (excess() > 0 && books_.pool().retire()) arrived_.notify_all();
+  const std::size_t free = books_.available() - std::min<std::size_t>(books_.available(), waiting_need());
+  const std::size_t most = std::max<std::uint64_t>(most_given_at_once.value / chunk_bytes_.value, 1);
+  const auto going = static_cast<std::uint32_t>(std::min({std::size_t{excess()}, free, most}));
+  while (books_.pool().ready() < going) {
+    const auto frame = take_idle();
+    if (!frame) break;
+    books_.give_free(*frame);
+  }
+  const std::vector<FrameIndex> gone = books_.pool().start_unmaking(going);
+  if (gone.empty()) return false;
+  lock.unlock();
+  for (const FrameIndex frame : gone) memory_->give_back(frame);
+  lock.lock();
+  books_.pool().gone(gone);
+  while (excess() > 0 && books_.pool().retire()) {
+  }
+  arrived_.notify_all();
+  return true;
+}
+
+// The kernel keeps the pages of registered frames.
+void Engine::await_unregistered(std::unique_lock<std::mutex>& lock) {
+  if (!slow_.registered) return;
+  slow_.unregisters = true;
+  kick();
+  await(lock, [&] { return !slow_.unregisters; });
+}
+
+bool Engine::unregister_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
+  if (pass_on_unlocking(lock)) return true;
+  if (books_.in_flight() > 0) return false;
+  lock.unlock();
+  slow_.store->register_memory(nullptr, {});
+  lock.lock();
+  slow_.registered = slow_.unregisters = false;
+  arrived_.notify_all();
+  return true;
+}
+
+std::string Engine::what_holds_more_than(std::uint32_t frames) const {
+  const auto size = [&](std::uint64_t chunks) { return readable({chunks * chunk_bytes_.value}); };
+  if (failed_writes_.last()) return failed_writes_.last()->message;
+  if (books_.in_op() && books_.op_chunks() > frames)
+    return "the op that runs needs " + size(books_.op_chunks()) + ", until it ends";
+  if (books_.held() + least_unheld > frames)
+    return size(books_.held()) + " are held there by the program or are its smallest tensors";
+  return "pages that a transfer of the program has pinned";
+}
+
+}  // namespace vedette

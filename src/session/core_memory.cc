@@ -1,0 +1,101 @@
+// Fast memory of another size while the program runs. The executor changes it at once; steps that begin find it
+// changed, and follow the plan that suits it best. A step without one goes by predictions until its plan is made.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/readable.h"
+#include "session/core.h"
+#include "session/fast_memory.h"
+
+namespace vedette::detail {
+
+Bytes SessionCore::budget() const noexcept {
+  const Bytes now = executor_->budget();
+  return now.value > 0 ? now : options_.fast_memory;
+}
+
+Result<FastMemory> SessionCore::set_fast_memory(Bytes asked) {
+  if (options_.fast == "dram") {
+    SessionOptions size;
+    size.fast_memory = asked;
+    size.chunk = options_.chunk;
+    if (auto valid = valid_fast_memory(size); !valid) return valid.error();
+    if (auto fits = fits_memory_cgroup(size); !fits) return fits.error();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto fewer = static_cast<std::uint32_t>(asked.value / options_.chunk.value);
+    const std::vector<ChunkIndex> leave = arena_.let_slab_leave(most_slab_chunks_that_stay(fewer));
+    for (const ChunkIndex c : leave) executor_->release_hold(ChunkRange::one(c));
+    frames_.left_by_slab += static_cast<std::uint32_t>(leave.size());
+  }
+  auto resized = executor_->resize(asked, in_op_of_this_thread());
+  if (!resized) return resized.error();
+  if (!resized->holds.empty())
+    messages_.post("fast memory is " + readable(resized->now) + ", and " + readable(asked) +
+                   " was asked: " + resized->holds + "; the rest follows as soon as it can");
+  return FastMemory{.asked = asked, .now = resized->now, .holds = std::move(resized->holds)};
+}
+
+// A step begins. Sizes may change many times in a step: plans are made for one that has lasted from one step to the
+// next.
+void SessionCore::follow_budget() {
+  const Bytes budget = executor_->budget();
+  const auto now = static_cast<std::uint32_t>(budget.value / options_.chunk.value);
+  if (now == 0) return;
+  if (now == frames()) {
+    if (std::exchange(frames_.plans_due, false)) plan_for_size();
+    return;
+  }
+  frames_.now.store(now, std::memory_order_relaxed);
+  frames_.plans_due = true;
+  rest_.end();
+  if (options_.observer != nullptr) options_.observer->resized(executor_->program().now(), budget);
+  fit_plans();
+}
+
+void SessionCore::fit_plans() {
+  for (const auto& plan : making_) {
+    const Bucket* const bucket = buckets_.find(plan->bucket());
+    const bool of_sections = bucket != nullptr && bucket->sections.waits_for_plan() && plan->replacement();
+    if (!of_sections) plan->give_up();
+  }
+  executor_->forget_plan();
+  const Bytes fast{frames() * options_.chunk.value};
+  const std::uint32_t small = std::exchange(frames_.left_by_slab, 0);
+  for (const auto& bucket : buckets_.all()) {
+    bucket->leave_to_small_tensors(small);
+    if (bucket->fit(frames(), fast, executor_->range(), logger_.step())) tell_plan(*bucket);
+  }
+}
+
+// Of the sequences that ran last first, a few at a time.
+void SessionCore::plan_for_size() {
+  constexpr std::size_t at_once = 2;
+  std::vector<Bucket*> wanted;
+  for (const auto& bucket : buckets_.all())
+    if (bucket->planned_for() != frames() && bucket->plan.has_policy() && !bucket->plan.is_in_draft() &&
+        !bucket->sections.waits_for_plan())
+      wanted.push_back(bucket.get());
+  std::sort(wanted.begin(), wanted.end(),
+            [](const Bucket* a, const Bucket* b) { return a->last_run() > b->last_run(); });
+  for (Bucket* const bucket : wanted) {
+    StepPlan resized = bucket->plan.in_memory({frames() * options_.chunk.value}, executor_->range());
+    if (executor_->traits().replays) {
+      bucket->replace_for_size(std::move(resized));
+      make_plan(*bucket);
+      continue;
+    }
+    if (making_.size() >= at_once) {
+      frames_.plans_due = true;
+      return;
+    }
+    size_machine_for(*bucket);
+    making_.push_back(std::make_unique<PlanInMaking>(bucket->id(), std::move(resized), machine_, *executor_,
+                                                     PlanInMaking::Meanwhile::steps_by_plan_before));
+    making_.back()->made_for(frames());
+  }
+}
+
+}  // namespace vedette::detail

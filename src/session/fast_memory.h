@@ -1,0 +1,21 @@
+// The sizes that fast memory may have.
+//
+// Thread rule: any thread.
+#pragma once
+#include <cstdint>
+
+#include "vedette/result.h"
+#include "vedette/session.h"
+
+namespace vedette::detail {
+
+constexpr std::uint64_t fewest_frames = 8;  // one op reads two and writes one; slab, and moves in flight
+
+Bytes memory_of_the_machine() noexcept;
+// `options.fast_memory`, for chunks of its size. Error: it is too small, or more than the machine has.
+Result<void> valid_fast_memory(const SessionOptions& options);
+// Once all frames are made, the kernel kills a process that exceeds the limit of its memory cgroup: better refused, or
+// said by on_message, before.
+Result<void> fits_memory_cgroup(const SessionOptions& options);
+
+}  // namespace vedette::detail
