@@ -234,6 +234,9 @@ Overhead overhead_of(const Run& run) {
 
 namespace {
 
+// A plain step took less time than the bound.
+bool is_below_bound(const Headline& h) { return h.bound && h.plain_step && *h.plain_step < *h.bound; }
+
 std::string about_sizes(const BudgetSizes& sizes) {
   return "The budget changed " + std::to_string(sizes.changes) + " times between steps, from " + readable(sizes.least) +
          " to " + readable(sizes.most) + ", and was " + readable(sizes.last) +
@@ -293,12 +296,11 @@ Report analyse(const Run& run, const ReportOptions& options) {
   remark(run.steps.empty() && o.imported.empty(), "No step ended, so there are no times.");
   remark(!run.steps.empty() && run.steady.empty(),
          "No step ran after warm-up and profiling: the shown one is of them, and stands for no other.");
-  const Headline& h = report.headline;
   remark(report.noise.disturbed, report.noise.why);
   remark(o.sizes.changes > 0, about_sizes(o.sizes));
   remark(o.tables.bytes() > 0, about_tables(o.tables));
   remark(
-      h.bound && h.plain_step && *h.plain_step < *h.bound,
+      is_below_bound(report.headline),
       "A plain step was faster than the bound: the bound counts operators at their times in this recording, when they "
       "ran beside moves and were watched.");
   remark(
