@@ -115,6 +115,7 @@ GuardOptions options_of(std::uint64_t fast_memory, double fraction_of_memory, co
   options.enabled = words["enabled"].cast<bool>();
   options.on_progress = speaker(words["on_progress"].cast<py::function>());
   options.verbose = words["verbose"].cast<bool>();
+  options.pressure = words["pressure"].cast<bool>();
   options.recompute =
       value_of<Recompute>("recompute", words["recompute"].cast<std::string>(),
                           {{"off", Recompute::off}, {"planned", Recompute::planned}, {"always", Recompute::always}});

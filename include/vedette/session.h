@@ -217,6 +217,10 @@ struct SessionOptions {
   // Compares the hash (XXH3) of each fetched chunk with that of the evicted one; a difference ends the program with a
   // sentence. Costs about 0.2 ms of a background thread's time for 2 MiB each way.
   bool checksums = false;
+  // Fast memory becomes less while the system presses for memory, and grows back when it no longer does, never below
+  // smallest_budget(). Sources: systemd's MEMORY_PRESSURE protocol, pressure and limits of the memory cgroup, dmem
+  // limits of a GPU, and `vedette set` (docs/fast-memory.md). Of a Guard VEDETTE_PRESSURE=1 does the same.
+  bool pressure = false;
   // Of a Guard: false makes one that does nothing, so that the program runs as without vedette. The environment
   // variable VEDETTE_OFF=1 does the same to all guards of a program. A Session refuses false.
   bool enabled = true;
@@ -325,9 +329,11 @@ class Session {
   // Another budget while the program runs, up or down, any number of times. Memory that goes is free for other programs
   // when this returns. The call waits for writes, and for the end of an op that needs more, unless that op makes it.
   // Memory that the program holds (resident(), its smallest tensors) stays: then `now` is more than was asked, and the
-  // rest follows as soon as it can. More memory is taken as it is needed. Plans for the new size are made beside the
-  // program, and the latest ones for other sizes are kept. Errors: unsupported, of less than 8 chunks, and of more than
-  // the machine or its memory cgroup has; nothing has changed then. Thread rule: any thread.
+  // rest follows as soon as it can. More memory is taken as it is needed, on a GPU at once. Plans for the new size are
+  // made beside the program, and the latest ones for other sizes are kept. A GPU's memory changes between two ops of
+  // the thread of steps: another thread waits for that, ten seconds at most, and it never becomes less than the largest
+  // op. Errors: unsupported, of less than 8 chunks, and of more than the machine, its memory cgroup or the GPU has;
+  // out_of_memory where others have the GPU's. Nothing has changed then. Thread rule: any thread.
   Result<FastMemory> set_fast_memory(Bytes bytes);
   std::string_view phase() const noexcept;  // "warm-up", "profiling", "planned", "foreseen" (predicted), "off"
   std::string mechanism() const;            // the way in which chunks move here, in words

@@ -5,6 +5,7 @@ import copy
 import pickle
 import tempfile
 import threading
+import time
 
 import on_simulated_gpu
 
@@ -462,8 +463,54 @@ def wrapped():
             assert guard.counters.bytes_in > 0 and guard.counters.resident_max_bytes <= guard.budget
 
 
+def sizes_that_change():
+    """Between operators, in a pass, and from another thread: the plain run's numbers, and the rest is free for others."""
+    import random
+
+    import torch
+    import vedette
+
+    steps = 14
+    plain = Training()
+    losses = [plain.step(i) for i in range(steps)]
+    numbers = plain.numbers()
+    del plain
+    peak = peak_of_training()
+    chosen = random.Random(7)
+
+    def change(guard):
+        size = chosen.randrange(peak * 2 // 5, peak * 6 // 5)
+        guard.fast_memory = size
+        return guard.fast_memory <= size
+
+    with vedette.Guard(peak, fast="gpu:0", slow="host", on_message=lambda line: None) as guard:
+        training, met, over = Training(guard), [], threading.Event()
+
+        def changes_beside():
+            while not over.is_set():
+                met.append(change(guard))
+                time.sleep(0.02)
+
+        beside = threading.Thread(target=changes_beside)
+        for i in range(steps):
+            assert training.step(i, lambda: met.append(change(guard))) == losses[i], i
+            met.append(change(guard))
+            if i == steps // 2:
+                beside.start()
+        over.set()
+        while beside.is_alive():  # a call that waits finds an operator
+            torch.ones(1 << 18, device="cuda").add_(1)
+        beside.join()
+        assert same(training.numbers(), numbers)
+        assert sum(met) > len(met) // 2, met
+        guard.fast_memory = peak
+        free = torch.cuda.mem_get_info()[0]
+        guard.fast_memory = peak // 2
+        assert torch.cuda.mem_get_info()[0] >= free + peak // 4, "others have the rest"
+
+
 class OnASimulatedGpu(on_simulated_gpu.Processes):
-    functions = (train_in_half, device, storages_in_python, addresses, exports, wrapped, save_pretrained)
+    functions = (train_in_half, device, storages_in_python, addresses, exports, wrapped, sizes_that_change, save_pretrained)
 
     def test_has_equal_bits(self):
         self.run_there(train_in_half)
@@ -482,6 +529,9 @@ class OnASimulatedGpu(on_simulated_gpu.Processes):
 
     def test_trains_what_stands_inside_of_other_tensors(self):
         self.run_there(wrapped)
+
+    def test_changes_its_size_while_it_trains(self):
+        self.run_there(sizes_that_change)
 
     def test_saves_a_pretrained_model(self):
         self.run_there(save_pretrained)

@@ -115,6 +115,7 @@ class Guard:
         table_memory: int | str | None = None,
         enabled: bool = True,
         verbose: bool = True,
+        pressure: bool = False,
         on_progress: Callable[[str], object] | None = None,
         max_writes: str = "",
     ) -> None:
@@ -140,6 +141,8 @@ class Guard:
         table_memory: with "gpu:N", how much of the budget is for hot rows of embedding tables; None: there are no tables.
         enabled: False makes a guard that does nothing, so that the program runs as without vedette; so does the environment variable
             VEDETTE_OFF=1.
+        pressure: whether fast memory becomes less while the system presses for memory, and grows back when it no longer does
+            (docs/fast-memory.md); VEDETTE_PRESSURE=1 does the same.
         verbose: whether there are signs of life, one line each: when the first plan is there, and at the end what ran.
         on_progress: is called with these lines, on rank 0 alone; None sends them where diagnostics go by default, as information, and
             nowhere beside an on_message.

@@ -24,6 +24,7 @@ void add_pack(CLI::App& app);       // offsets for lifetimes
 void add_plan(CLI::App& app);       // a policy's plan, and its reasons
 void add_replay(CLI::App& app);     // the cost of a plan, by arithmetic
 void add_reproduce(CLI::App& app);  // experiments of the docs, made again
+void add_set(CLI::App& app);        // fast memory of a running process
 void add_top(CLI::App& app);        // counters of a running process
 
 }  // namespace vedette::cli

@@ -85,7 +85,7 @@ class Engine final : public detail::Executor {
   std::uint32_t wind_down(std::uint32_t most) noexcept override;
   std::uint32_t may_keep() const noexcept override;
   Bytes budget() const noexcept override;
-  Result<Resized> resize(Bytes budget, bool in_op) override;
+  Result<Resized> resize(Bytes budget, Caller caller) override;
   void run_once() noexcept;  // EngineOptions::by_hand: starts moves, then takes completions
 
   // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, operands that stay in a

@@ -24,7 +24,12 @@ constexpr std::uint32_t events_a_stream = 4096;
 Result<std::unique_ptr<PlaceExecutor>> PlaceExecutor::make(std::shared_ptr<const cuda::Device> device,
                                                            const Options& options, Pointers& pointers,
                                                            std::unique_ptr<DiskThread> disk) {
-  auto range = cuda::DeviceRange::make(device, {.bytes = options.budget, .managed = options.managed});
+  constexpr std::uint64_t pieces = 16;  // of a budget, in which it can change
+  auto range = cuda::DeviceRange::make(
+      device, {.bytes = options.budget,
+               .most = options.most,
+               .handle = {std::clamp<std::uint64_t>(options.budget.value / pieces, 1, Bytes{64_MiB}.value)},
+               .managed = options.managed});
   if (!range) return range.error();
   auto in = cuda::Stream::create(device), out = cuda::Stream::create(device);
   if (!in) return in.error();

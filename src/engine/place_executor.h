@@ -79,6 +79,7 @@ class PlaceExecutor {
 
   struct Options {
     Bytes budget;       // of device memory, mapped at the start in whole granules (2 MiB)
+    Bytes most;         // after resize(); 0: `budget`
     Bytes most_pinned;  // of host memory; 0: without limit
     Bytes alignment = {512};
     bool managed = false;  // the device's memory is managed (cuda/managed_tracker.h)
@@ -185,6 +186,12 @@ class PlaceExecutor {
   // has to be left alone.
   void cover_all_uses();
 
+  // Between ops: another budget. Blocks beyond it leave, and the host waits for the device until their memory is free
+  // for others; one that may not leave keeps what lies below its end. Returns the budget from now on. Errors: of the
+  // driver, and out_of_memory where the device has no more; then it is as it was.
+  Result<Bytes> resize(Bytes budget);
+  Bytes budget() const noexcept { return arena_.bytes(); }
+
   void watch(Watcher* watcher);  // nullptr: no longer
 
   cuda::Address range() const noexcept { return range_.address(); }
@@ -246,6 +253,7 @@ class PlaceExecutor {
   Result<void> shift(BlockIndex, std::uint64_t to);
   bool has_room_at(BlockIndex, std::uint64_t place) const;
   Result<void> shift_all(std::vector<Target>& misplaced);
+  Result<std::uint64_t> clear_from(std::uint64_t end);
   Result<void> make_slot(Block&);
   std::optional<Coming> take_coming(BlockIndex);
   Result<void> pin(std::span<const BlockIndex>, Results);

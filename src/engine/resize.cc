@@ -29,7 +29,7 @@ std::uint32_t Engine::excess() const noexcept {
   return books_.frames() - std::min(books_.frames(), std::max(books_.pool().wanted(), least_frames()));
 }
 
-Result<detail::Executor::Resized> Engine::resize(Bytes budget, bool in_op) {
+Result<detail::Executor::Resized> Engine::resize(Bytes budget, Caller caller) {
   const auto frames = static_cast<std::uint32_t>(std::min<std::uint64_t>(budget.value / chunk_bytes_.value, ~0u));
   std::unique_lock lock(mutex_);
   if (frames > most_frames_)
@@ -42,7 +42,7 @@ Result<detail::Executor::Resized> Engine::resize(Bytes budget, bool in_op) {
   if (transfers_.size() < books_.pool().ever()) transfers_.resize(books_.pool().ever());
   maker_.wanted.notify_all();
   arrived_.notify_all();
-  await_shrunk(lock, !in_op);
+  await_shrunk(lock, caller != Caller::in_its_op);
   const std::uint32_t now = books_.frames();
   return Resized{.now = {now * chunk_bytes_.value},
                  .holds = now > frames ? what_holds_more_than(frames) : std::string()};

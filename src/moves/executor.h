@@ -171,15 +171,19 @@ class Executor {
     Bytes now;          // budget(); where it is still more than was asked, it falls as soon as that is possible
     std::string holds;  // the reason why it is more than was asked; empty: it is not
   };
+  // `between_ops`: no op runs, and none begins before the call returns.
+  enum class Caller : std::uint8_t { between_ops, in_its_op, another_thread };
   // Another budget, from now on. Memory that goes is free for others when this returns. Waits: for what leaves, and,
-  // unless `in_op` says that the calling thread's own op runs, for the end of an op that needs more. Error: the memory
-  // here has one size.
-  virtual Result<Resized> resize(Bytes budget, bool in_op) {
-    static_cast<void>(budget), static_cast<void>(in_op);
+  // unless the caller is in its own op, for the end of an op that needs more. Error: the memory here has one size.
+  virtual Result<Resized> resize(Bytes budget, Caller caller) {
+    static_cast<void>(budget), static_cast<void>(caller);
     return Error{.cause = Cause::unsupported,
                  .message = "this fast memory keeps its size while a session lives; open another one for another size",
                  .errno_value = 0};
   }
+
+  virtual void end_resizing() noexcept {}            // of another thread, that waits
+  virtual std::string bus_id() const { return {}; }  // of the device whose memory it is; empty: the machine's
 
   // The program has no more steps; tensors live on. From now on no more fast memory stays than they fill, and of that
   // no more than `most` chunks, where the rest can leave. Returns how many chunks may be there at once. Waits.

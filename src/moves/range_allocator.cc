@@ -11,6 +11,20 @@ namespace vedette::moves {
 RangeAllocator::RangeAllocator(Bytes bytes, Bytes alignment)
     : bytes_(bytes.value / alignment.value * alignment.value), alignment_(alignment.value) {}
 
+void RangeAllocator::resize(Bytes bytes) {
+  bytes_ = bytes.value / alignment_ * alignment_;
+  VEDETTE_ASSERT(by_offset_.empty() || end_of(by_offset_.rbegin()->second) <= bytes_);
+}
+
+std::optional<BlockIndex> RangeAllocator::last() const {
+  return by_offset_.empty() ? std::nullopt : std::optional(by_offset_.rbegin()->second);
+}
+
+std::uint64_t RangeAllocator::end_of(BlockIndex block) const {
+  const Block& found = blocks_.at(block);
+  return found.offset + found.bytes;
+}
+
 std::uint64_t RangeAllocator::rounded(Bytes bytes) const noexcept {
   return (std::max<std::uint64_t>(bytes.value, 1) + alignment_ - 1) / alignment_ * alignment_;
 }
@@ -64,6 +78,7 @@ bool RangeAllocator::place_at(BlockIndex block, Bytes wanted, std::uint64_t offs
 
 std::optional<std::vector<BlockIndex>> RangeAllocator::occupants(std::uint64_t offset, Bytes wanted) const {
   const std::uint64_t end = offset + rounded(wanted);
+  if (end > bytes_) return std::nullopt;  // as a plan for a larger range has it
   auto each = by_offset_.lower_bound(offset);
   if (each != by_offset_.begin()) {
     const auto before = std::prev(each);

@@ -28,7 +28,8 @@ class RangeAllocator {
   // There. The block is new, unpinned, not movable.
   std::optional<std::uint64_t> place(BlockIndex, Bytes);
   bool place_at(BlockIndex, Bytes, std::uint64_t offset);  // where a plan says; false: another block lies there
-  // The blocks in [offset, offset + bytes), lowest first; nullopt: one of them is pinned or not movable.
+  // The blocks in [offset, offset + bytes), lowest first; nullopt: one of them is pinned or not movable, or
+  // they are not all of the range.
   std::optional<std::vector<BlockIndex>> occupants(std::uint64_t offset, Bytes) const;
   void remove(BlockIndex);  // evicted or freed
   bool in_place(BlockIndex) const;
@@ -51,6 +52,9 @@ class RangeAllocator {
   std::optional<std::vector<BlockIndex>> victims(Bytes, const Rank&) const;
 
   Bytes bytes() const noexcept { return {bytes_}; }
+  void resize(Bytes);                            // no block lies beyond
+  std::optional<BlockIndex> last() const;        // that lies highest
+  std::uint64_t end_of(BlockIndex block) const;  // in place
   Bytes in_use() const noexcept { return {in_use_}; }
   Bytes largest_hole() const;
   // The longest stretch that no block cuts which is not movable.
@@ -73,7 +77,8 @@ class RangeAllocator {
   template <class Visit>
   void each_hole(const Visit& visit) const;
 
-  const std::uint64_t bytes_, alignment_;
+  std::uint64_t bytes_;
+  const std::uint64_t alignment_;
   std::pmr::unsynchronized_pool_resource pool_;
   std::pmr::unordered_map<BlockIndex, Block> blocks_{&pool_};
   std::pmr::map<std::uint64_t, BlockIndex> by_offset_{&pool_};

@@ -238,7 +238,7 @@ Bytes cached_files(const std::string& path) {
 
 }  // namespace
 
-std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std::string& mount) {
+std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std::string& mount, CgroupLimit which) {
   std::vector<MemoryCgroup> found;
   const auto walk_up = [&](const std::string& root, std::string path, const char* limit_name, const char* used_name) {
     for (;;) {
@@ -261,6 +261,7 @@ std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std:
     std::string path = line.substr(second + 1);
     if (path == "/") path.clear();
     if (controllers == ",,") walk_up(mount, path, "memory.max", "memory.current");
+    if (controllers == ",," && which == CgroupLimit::soft) walk_up(mount, path, "memory.high", "memory.current");
     if (controllers.find(",memory,") != controllers.npos)
       walk_up(mount + "/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes");
   }

@@ -75,7 +75,11 @@ struct MemoryCgroup {  // one level that has a limit
   Bytes limit, used;
   Bytes files;  // of what is used: the cache of files, which the kernel takes back where memory is asked for
 };
-std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std::string& mount);  // innermost first
+// hard: beyond it the kernel kills. soft: also memory.high, beyond which it slows the program down.
+enum class CgroupLimit : std::uint8_t { hard, soft };
+// innermost first
+std::vector<MemoryCgroup> memory_cgroups(std::string_view membership, const std::string& mount,
+                                         CgroupLimit which = CgroupLimit::hard);
 std::optional<Bytes> memory_cgroup_limit();  // of this process, as it is now
 // The memory that this process could still take without swapping and without being killed: of the machine's memory, and
 // of its memory cgroups. 0: not known. `root` is before /proc and /sys, for tests.

@@ -46,6 +46,8 @@ void SessionCore::start(Memory memory) {
 }
 
 void SessionCore::close() noexcept {
+  executor_->end_resizing();
+  frames_.follower.reset();
   making_.clear();
   {
     const std::lock_guard lock(mutex_);

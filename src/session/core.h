@@ -26,6 +26,7 @@
 #include "session/op_times.h"
 #include "session/page_profile.h"
 #include "session/plan_in_making.h"
+#include "session/pressure.h"
 #include "session/recomputer.h"
 #include "session/rest.h"
 #include "session/row_log.h"
@@ -89,6 +90,7 @@ class SessionCore {
   // --- fast memory of another size (core_memory.cc) ------------------------------------------------------------------
   Bytes budget() const noexcept;
   Result<FastMemory> set_fast_memory(Bytes asked);
+  void follow_pressure();  // until close()
 
   // --- steps and ops (core_steps.cc) ---------------------------------------------------------------------------------
   void begin_step();
@@ -166,6 +168,8 @@ class SessionCore {
 
   // --- fast memory of another size (core_memory.cc)
   std::uint32_t frames() const noexcept { return frames_.now.load(std::memory_order_relaxed); }
+  Executor::Caller caller() const;
+  Result<FastMemory> resize(Bytes asked);
   void follow_budget();
   void fit_plans();
   void plan_for_size();
@@ -208,6 +212,7 @@ class SessionCore {
     std::atomic<std::uint32_t> now = 0;  // relaxed: for which plans are made; only steps that begin change it
     bool plans_due = false;              // some bucket's plan was made for another size
     std::uint32_t left_by_slab = 0;      // chunks of small tensors that stayed, and may leave since the last step
+    std::unique_ptr<PressureFollower> follower = nullptr;
   };
   Frames frames_;
   Tracking tracking_;
@@ -225,6 +230,7 @@ class SessionCore {
   std::atomic<int> op_depth_ = 0;             // the op thread's; other threads look whether an op runs
   std::atomic<std::thread::id> op_thread_{};  // relaxed: equal to a thread's own only if that thread wrote it
   struct StepBegin {
+    std::thread::id thread;  // that began it
     Ticks tick = 0;
     Counters counters;
   };

@@ -10,12 +10,36 @@
 
 namespace vedette::detail {
 
-Bytes SessionCore::budget() const noexcept {
-  const Bytes now = executor_->budget();
-  return now.value > 0 ? now : options_.fast_memory;
+Bytes SessionCore::budget() const noexcept { return executor_->budget() + options_.table_memory; }
+
+// With the lock. A step's thread waits for the passes of others that it calls.
+Executor::Caller SessionCore::caller() const {
+  const std::thread::id here = std::this_thread::get_id(), ops = op_thread_.load(std::memory_order_relaxed);
+  const bool runs = op_depth_ > 0;
+  if (runs && ops == here) return Executor::Caller::in_its_op;
+  const bool first = ops == std::thread::id() && begin_.thread == std::thread::id();
+  return !runs && (first || ops == here || begin_.thread == here) ? Executor::Caller::between_ops
+                                                                  : Executor::Caller::another_thread;
 }
 
 Result<FastMemory> SessionCore::set_fast_memory(Bytes asked) {
+  auto got = resize(asked);
+  if (got && frames_.follower != nullptr) frames_.follower->program_wants(asked);
+  return got;
+}
+
+void SessionCore::follow_pressure() {
+  PressureSources::Options sources = PressureSources::of_this_process();
+  sources.gpu = executor_->bus_id();
+  frames_.follower = std::make_unique<PressureFollower>(
+      sources,
+      PressureFollower::Session{.resize = [this](Bytes bytes) { return resize(bytes); },
+                                .budget = [this] { return budget(); },
+                                .least = [this] { return std::max(smallest_budget(), least_fast_memory(options_)); },
+                                .say = [this](std::string_view sentence) { messages_.post(sentence); }});
+}
+
+Result<FastMemory> SessionCore::resize(Bytes asked) {
   if (options_.fast == "dram") {
     SessionOptions size;
     size.fast_memory = asked;
@@ -23,19 +47,28 @@ Result<FastMemory> SessionCore::set_fast_memory(Bytes asked) {
     if (auto valid = valid_fast_memory(size); !valid) return valid.error();
     if (auto fits = fits_memory_cgroup(size); !fits) return fits.error();
   }
+  if (asked.value <= options_.table_memory.value)
+    return Error{.cause = Cause::unsupported,
+                 .message = "fast memory of " + readable_exactly(asked) + " leaves nothing beside the tables' " +
+                            readable_exactly(options_.table_memory),
+                 .errno_value = 0};
+  const Bytes wanted = asked - options_.table_memory;
+  Executor::Caller from{};
   {
     const std::lock_guard lock(mutex_);
-    const auto fewer = static_cast<std::uint32_t>(asked.value / options_.chunk.value);
+    from = caller();
+    const auto fewer = static_cast<std::uint32_t>(wanted.value / options_.chunk.value);
     const std::vector<ChunkIndex> leave = arena_.let_slab_leave(most_slab_chunks_that_stay(fewer));
     for (const ChunkIndex c : leave) executor_->release_hold(ChunkRange::one(c));
     frames_.left_by_slab += static_cast<std::uint32_t>(leave.size());
   }
-  auto resized = executor_->resize(asked, in_op_of_this_thread());
+  auto resized = executor_->resize(wanted, from);
   if (!resized) return resized.error();
+  const Bytes now = resized->now + options_.table_memory;
   if (!resized->holds.empty())
-    messages_.post("fast memory is " + readable(resized->now) + ", and " + readable(asked) +
-                   " was asked: " + resized->holds + "; the rest follows as soon as it can");
-  return FastMemory{.asked = asked, .now = resized->now, .holds = std::move(resized->holds)};
+    messages_.post("fast memory is " + readable(now) + ", and " + readable(asked) + " was asked: " + resized->holds +
+                   "; the rest follows as soon as it can");
+  return FastMemory{.asked = asked, .now = now, .holds = std::move(resized->holds)};
 }
 
 // A step begins. Sizes may change many times in a step: plans are made for one that has lasted from one step to the

@@ -33,6 +33,7 @@ void SessionCore::begin_step() {
   const std::lock_guard lock(mutex_);
   std::for_each(made, making_.end(), [&](const auto& plan) { take_plan(*plan); });
   making_.erase(made, making_.end());
+  begin_.thread = std::this_thread::get_id();
   follow_budget();
   Counters before = executor_->counters();
   count_recomputed(before);

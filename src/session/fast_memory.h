@@ -12,6 +12,9 @@ namespace vedette::detail {
 constexpr std::uint64_t fewest_frames = 8;  // one op reads two and writes one; slab, and moves in flight
 
 Bytes memory_of_the_machine() noexcept;
+inline Bytes least_fast_memory(const SessionOptions& options) noexcept {
+  return options.fast == "dram" ? Bytes{fewest_frames * options.chunk.value} : options.table_memory + options.chunk;
+}
 // `options.fast_memory`, for chunks of its size. Error: it is too small, or more than the machine has.
 Result<void> valid_fast_memory(const SessionOptions& options);
 // Once all frames are made, the kernel kills a process that exceeds the limit of its memory cgroup: better refused, or

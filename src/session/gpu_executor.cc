@@ -15,6 +15,7 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
   std::unique_ptr<GpuExecutor> executor(new GpuExecutor(device, options));
   auto places = PlaceExecutor::make(std::move(device),
                                     {.budget = options.budget,
+                                     .most = options.most,
                                      .most_pinned = options.host,
                                      .alignment = options.unit,
                                      .managed = options.managed,
@@ -237,6 +238,7 @@ void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
 void GpuExecutor::begin_step(std::uint64_t step) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
+  take_pending_size();
   if (tables_ != nullptr) {
     note(tables_->between_steps());
     if (options_.reports != nullptr) options_.reports->has_tables(tables_->counters());
@@ -323,6 +325,7 @@ PlaceExecutor::Ends GpuExecutor::ends_of(OpIndex op) const noexcept {
 
 void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) {
   const std::lock_guard lock(mutex_);
+  take_pending_size();
   op_stream_ = stream();
   prepare(part);
   operands_.clear();
@@ -360,6 +363,7 @@ void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcep
       note(places_->leave(*block, departure.target == TierIndex{2}));
   }
   if (ahead_.known) note(places_->look_ahead());
+  take_pending_size();
 }
 
 void GpuExecutor::forget_plan() noexcept {
@@ -401,7 +405,7 @@ std::optional<Error> GpuExecutor::take_error() noexcept {
 // The rest, which plans do not get, too: around memory whose address other code keeps, as a library's workspace.
 std::uint32_t GpuExecutor::held_chunks() const noexcept {
   const std::lock_guard lock(mutex_);
-  const std::uint64_t cut_off = options_.budget.value - movable().bytes.value;
+  const std::uint64_t cut_off = places_->budget().value - movable().bytes.value;
   return held_chunks_ + static_cast<std::uint32_t>((cut_off + options_.chunk.value - 1) / options_.chunk.value);
 }
 

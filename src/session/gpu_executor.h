@@ -8,6 +8,7 @@
 // Thread rule: as Executor's; the device's context is current in each thread. Its lock is taken before the place
 // executor's, and the session's before both.
 #pragma once
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -41,6 +42,7 @@ class GpuExecutor final : public Executor,
  public:
   struct Options {
     Bytes budget;                                      // of device memory, of which operands and results take part
+    Bytes most;                                        // after resize(); 0: `budget`
     Bytes host;                                        // of pinned memory; 0: without limit
     bool disk = false;                                 // there is one below it, tier 2
     const std::byte* arena = nullptr;                  // names begin here
@@ -58,7 +60,11 @@ class GpuExecutor final : public Executor,
 
   // Refused: options that memory on a GPU cannot have. A drop is executed as an eviction, as on the CPU.
   Result<void> accepts(const Plan& plan) const override;
-  std::optional<Bytes> range() const noexcept override { return options_.budget; }
+  std::optional<Bytes> range() const noexcept override { return budget(); }
+  Bytes budget() const noexcept override;
+  Result<Resized> resize(Bytes budget, Caller caller) override;  // gpu_memory.cc
+  void end_resizing() noexcept override;
+  std::string bus_id() const override { return device_->bus_id(); }
   Stretch range_of_plans() const noexcept override;
   void will_leave(std::span<const Leaving> tensors) noexcept override;
 
@@ -128,6 +134,8 @@ class GpuExecutor final : public Executor,
 
  private:
   Stretch movable() const noexcept;
+  Result<Resized> resize_now(Bytes budget);
+  void take_pending_size();
   using BlockIndex = PlaceExecutor::BlockIndex;
   struct Hold {
     BlockIndex block;
@@ -198,6 +206,12 @@ class GpuExecutor final : public Executor,
     std::byte* memory = nullptr;
   };
   std::optional<Staging> staging_;  // in a step in which recipes are tried
+  struct {                          // another budget, which the thread of ops takes between two of them
+    std::optional<Bytes> wanted;
+    std::optional<Result<Resized>> came_to;
+    bool over = false;  // the session ends
+    std::condition_variable changed;
+  } size_;
   std::optional<Error> error_;
   struct {  // of the process, by NVML
     std::function<std::optional<std::uint64_t>()> counter;

@@ -1,7 +1,10 @@
 // Memory of a GPU, for the program and in figures: see gpu_executor.h.
 #include <algorithm>
 #include <bit>
+#include <chrono>
+#include <utility>
 
+#include "base/readable.h"
 #include "cuda/nvml.h"
 #include "session/gpu_executor.h"
 
@@ -12,7 +15,7 @@ GpuBytes GpuExecutor::gpu_bytes() noexcept {
   const GpuProgram::Beside beside = options_.program->beside();  // its locks come after none of ours
   const std::lock_guard lock(mutex_);
   GpuBytes bytes;
-  const std::uint64_t of_session = options_.budget.value + tables().device_bytes;
+  const std::uint64_t of_session = places_->budget().value + tables().device_bytes;
   if (!context_.counter) context_.counter = cuda::process_memory_counter(device_->bus_id());
   if (std::has_single_bit(++context_.asked)) {
     const std::uint64_t known = of_session + beside.reserved, all = context_.counter().value_or(0);
@@ -32,6 +35,61 @@ GpuBytes GpuExecutor::gpu_bytes() noexcept {
   bytes.most_locked = host.most_pinned.value;
   bytes.pageable = host.pageable.value;
   return bytes;
+}
+
+// --- another budget --------------------------------------------------------------------------------------------------
+
+Bytes GpuExecutor::budget() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return places_->budget();
+}
+
+// Addresses change, so that the thread of ops does it, between two of them.
+Result<Executor::Resized> GpuExecutor::resize(Bytes budget, Caller caller) {
+  constexpr std::chrono::seconds patience{10};
+  if (options_.managed)
+    return Error{.cause = Cause::unsupported,
+                 .message = "managed memory (tracker cupti) keeps its size; use another tracker",
+                 .errno_value = 0};
+  const Bytes most = std::max(options_.budget, options_.most);
+  if (budget > most || budget.value < options_.chunk.value)
+    return Error{.cause = Cause::unsupported,
+                 .message = "fast memory of " + readable_exactly(budget) + " is not between " +
+                            readable_exactly(options_.chunk) + " and what the GPU has, " + readable_exactly(most),
+                 .errno_value = 0};
+  const cuda::Current current(*device_);
+  std::unique_lock lock(mutex_);
+  if (caller == Caller::between_ops) return resize_now(budget);
+  size_.came_to.reset();
+  size_.wanted = budget;
+  const bool taken = caller == Caller::another_thread &&
+                     size_.changed.wait_for(lock, patience, [&] { return size_.came_to || size_.over; });
+  if (taken && size_.came_to) return *size_.came_to;
+  return Resized{.now = places_->budget(), .holds = "the GPU's memory changes its size when the running op ends"};
+}
+
+Result<Executor::Resized> GpuExecutor::resize_now(Bytes budget) {
+  const cuda::BesideCaptures captures(*device_);
+  planned_ = before_ = followed_ = nullptr;
+  places_->forget_plan();
+  const Bytes largest{std::min(largest_op_chunks_ * options_.chunk.value, places_->budget().value)};
+  const auto now = places_->resize(std::max(budget, largest));
+  if (!now) return now.error();
+  if (*now <= budget) return Resized{.now = *now, .holds = {}};
+  if (*now <= largest) return Resized{.now = *now, .holds = "the largest op so far needs " + readable(largest)};
+  return Resized{.now = *now, .holds = "tensors whose address other code keeps lie there, or host memory is full"};
+}
+
+void GpuExecutor::end_resizing() noexcept {
+  const std::lock_guard lock(mutex_);
+  size_.over = true;
+  size_.changed.notify_all();
+}
+
+void GpuExecutor::take_pending_size() {
+  if (!size_.wanted) return;
+  size_.came_to = resize_now(*std::exchange(size_.wanted, std::nullopt));
+  size_.changed.notify_all();
 }
 
 // --- GpuMemory -------------------------------------------------------------------------------------------------------
@@ -68,7 +126,7 @@ GpuMemory::Range GpuExecutor::memory() const noexcept {
   const std::lock_guard lock(mutex_);
   const PlaceExecutor::Counters places = places_->counters();
   return {.address = places_->range(),
-          .bytes = options_.budget.value,
+          .bytes = places_->budget().value,
           .in_use = places.in_use.value,
           .most_in_use = places.most_in_use.value};
 }

@@ -198,6 +198,7 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   auto registered = detail::register_session(std::move(*core));
   if (!registered) return registered.error();
   const SessionOptions& o = (*registered)->options();
+  if (o.pressure) (*registered)->follow_pressure();
   if (o.observer != nullptr) {
     o.observer->opened(machine, o.policy, o.fast_memory, o.chunk);
     o.observer->moves_by((*registered)->mechanism());

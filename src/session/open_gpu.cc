@@ -42,6 +42,11 @@ Result<Bytes> budget_of(const SessionOptions& options, const cuda::Device& devic
   return Bytes{budget.value / name_unit.value * name_unit.value};
 }
 
+Bytes all_of(const cuda::Device& device) {
+  const auto memory = device.memory();
+  return memory ? memory->total : Bytes{};
+}
+
 // Names for many times the budget: a step's temporaries have one each.
 Bytes names_for(Bytes budget) {
   constexpr std::uint64_t times = 256, least = std::uint64_t{64} << 30, most = std::uint64_t{8} << 40;
@@ -119,6 +124,7 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   auto core = std::make_unique<SessionCore>(std::move(options), std::move(*names));
   auto executor = GpuExecutor::make(*device,
                                     {.budget = places,
+                                     .most = std::max(places, all_of(**device)),
                                      .host = below->host,
                                      .arena = core->arena().base(),
                                      .chunk = name_unit,

@@ -172,7 +172,8 @@ class RandomProgram {
 
   void resize(bool in_op) {
     const std::uint32_t asked = 5 + below(most_budget - 4);
-    const auto resized = engine_->resize({asked * chunk_bytes.value}, in_op);
+    const auto resized = engine_->resize({asked * chunk_bytes.value}, in_op ? detail::Executor::Caller::in_its_op
+                                                                            : detail::Executor::Caller::between_ops);
     ASSERT_TRUE(resized.ok());
     EXPECT_EQ(resized->now.value > asked * chunk_bytes.value, !resized->holds.empty()) << resized->holds;
     EXPECT_LE(memory_->frames_made() * chunk_bytes.value, resized->now.value);

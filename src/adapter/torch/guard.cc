@@ -205,6 +205,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   if (fraction_was_divided.exchange(false))
     say("fast_memory is a fraction of what each of the " + std::to_string(adapter::local_ranks()) +
         " ranks of this machine (LOCAL_WORLD_SIZE) has of its memory; a number of bytes is each rank's own");
+  if (adapter::pressure_is_followed()) options.pressure = true;
   const Bytes chunk = options.chunk;
   state.recording.emplace(options, say, progress);
   if (state.recording->observer() != nullptr) {

@@ -1,0 +1,149 @@
+// What the system says about memory: systemd's protocol, limits of cgroups in a folder, and requests.
+#include "os/pressure.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace vedette::pressure_test {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+constexpr auto soon = 5'000ms;
+
+class Pressure : public ::testing::Test {
+ protected:
+  Pressure() {
+    std::string made = ::testing::TempDir() + "vedette_pressure_XXXXXX";
+    folder_ = ::mkdtemp(made.data());
+  }
+  ~Pressure() override { fs::remove_all(folder_); }
+  void write(const std::string& path, const std::string& text) {
+    const fs::path file = folder_ + path;
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  PressureSources::Options in_folder() const { return {.root = folder_}; }
+  std::string folder_;
+};
+
+TEST_F(Pressure, ByAFifoAsSystemdsProtocolHasIt) {
+  const std::string path = folder_ + "/fifo";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  PressureSources sources({.root = folder_, .watch = path, .write = "aGVsbG8="});
+  EXPECT_TRUE(sources.hears_pressure());
+  const Fd other{::open(path.c_str(), O_RDWR | O_NONBLOCK)};
+  EXPECT_TRUE(sources.wait(soon).pressure)
+      << "the five bytes that it wrote itself, as the protocol asks, come back here";
+  EXPECT_FALSE(sources.wait(10ms).pressure) << "they were read";
+  ASSERT_EQ(::write(other.get(), "x", 1), 1);
+  EXPECT_TRUE(sources.wait(soon).pressure);
+}
+
+TEST_F(Pressure, ByASocketAsSystemdsProtocolHasIt) {
+  const std::string path = folder_ + "/socket";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const Fd manager{::socket(AF_UNIX, SOCK_STREAM, 0)};
+  ASSERT_EQ(::bind(manager.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(manager.get(), 1), 0);
+  PressureSources sources({.root = folder_, .watch = path, .write = "aGVsbG8="});
+  Fd one{::accept(manager.get(), nullptr, nullptr)};
+  char text[6] = {};
+  EXPECT_EQ(::read(one.get(), text, 5), 5);
+  EXPECT_STREQ(text, "hello");
+  EXPECT_FALSE(sources.wait(10ms).pressure);
+  ASSERT_EQ(::write(one.get(), "x", 1), 1);
+  EXPECT_TRUE(sources.wait(soon).pressure);
+  one.reset();  // the manager ends
+  EXPECT_FALSE(sources.wait(10ms).pressure && sources.wait(10ms).pressure) << "and that is no pressure for ever";
+}
+
+TEST_F(Pressure, IsSwitchedOffByTheNullDeviceAndSaysWhatItCannotHear) {
+  EXPECT_FALSE(PressureSources({.root = folder_, .watch = "/dev/null"}).hears_pressure());
+  const PressureSources none({.root = folder_, .watch = folder_ + "/none"});
+  ASSERT_EQ(none.remarks().size(), 1u);
+  EXPECT_NE(none.remarks()[0].find("No such file"), std::string::npos) << none.remarks()[0];
+  const PressureSources bad({.root = folder_, .watch = folder_, .write = "?"});
+  ASSERT_EQ(bad.remarks().size(), 1u);
+  EXPECT_NE(bad.remarks()[0].find("no base64"), std::string::npos);
+  const PressureSources silent(in_folder());
+  ASSERT_EQ(silent.remarks().size(), 1u);
+  EXPECT_NE(silent.remarks()[0].find("limits are followed all the same"), std::string::npos);
+}
+
+TEST_F(Pressure, HeadroomIsBelowTheNearestLimitOfAllLevels) {
+  write("/proc/self/cgroup", "0::/a/b\n");
+  PressureSources sources(in_folder());
+  EXPECT_FALSE(sources.wait(1ms).headroom);
+  write("/sys/fs/cgroup/a/memory.max", "1000000\n");
+  write("/sys/fs/cgroup/a/memory.current", "400000\n");
+  EXPECT_EQ(sources.wait(1ms).headroom, 600000);
+  write("/sys/fs/cgroup/a/b/memory.high", "300000\n");
+  write("/sys/fs/cgroup/a/b/memory.current", "350000\n");
+  EXPECT_EQ(sources.wait(1ms).headroom, -50000) << "above it, the kernel slows the program down";
+  write("/sys/fs/cgroup/a/b/memory.stat", "active_file 20000\ninactive_file 60000\n");
+  EXPECT_EQ(sources.wait(1ms).headroom, 30000) << "the cache of files goes by itself";
+  write("/sys/fs/cgroup/a/b/memory.high", "max\n");
+  EXPECT_EQ(sources.wait(1ms).headroom, 600000);
+}
+
+TEST_F(Pressure, OfAGpuIsItsRegionsLimitAlone) {
+  write("/proc/self/cgroup", "0::/a\n");
+  write("/sys/fs/cgroup/a/memory.max", "1\n");
+  PressureSources::Options options = in_folder();
+  options.gpu = "0000:19:00.0";
+  PressureSources sources(options);
+  EXPECT_TRUE(sources.remarks().empty());
+  EXPECT_FALSE(sources.wait(1ms).headroom);
+  write("/sys/fs/cgroup/a/dmem.max", "drm/0000:03:00.0/vram0 5\ndrm/0000:19:00.0/vram0 max\n");
+  write("/sys/fs/cgroup/a/dmem.current", "drm/0000:03:00.0/vram0 9\ndrm/0000:19:00.0/vram0 70\n");
+  EXPECT_FALSE(sources.wait(1ms).headroom);
+  write("/sys/fs/cgroup/a/dmem.max", "drm/0000:03:00.0/vram0 5\ndrm/0000:19:00.0/vram0 100\n");
+  EXPECT_EQ(sources.wait(1ms).headroom, 30);
+}
+
+TEST_F(Pressure, ARequestComesFromTheSameUserAndIsAnswered) {
+  PressureSources::Options options{.root = folder_, .watch = "/dev/null"};
+  options.process = ::getpid();
+  PressureSources sources(options);
+  ASSERT_TRUE(sources.remarks().empty());
+  Result<std::string> answer = std::string();
+  std::thread asks([&] { answer = ask_for_size(::getpid(), {12'345'678}); });
+  PressureSources::Heard heard;
+  while (heard.requests.empty()) heard = sources.wait(soon);
+  EXPECT_EQ(heard.requests[0].bytes.value, 12'345'678u);
+  PressureSources::answer(heard.requests[0], "fast memory is 12");
+  asks.join();
+  EXPECT_EQ(*answer, "fast memory is 12");
+  const PressureSources second(options);
+  ASSERT_EQ(second.remarks().size(), 1u) << "of this process there is one already";
+}
+
+TEST_F(Pressure, AProcessThatDoesNotFollowIsNamed) {
+  const auto answer = ask_for_size(1, {1});
+  ASSERT_FALSE(answer.ok());
+  EXPECT_NE(answer.error().message.find("process 1 does not follow memory pressure; open its guard with pressure"),
+            std::string::npos);
+}
+
+TEST_F(Pressure, WakeEndsAWait) {
+  PressureSources sources({.root = folder_, .watch = "/dev/null"});
+  std::thread wakes([&] { sources.wake(); });
+  sources.wait(60'000ms);
+  wakes.join();
+}
+
+}  // namespace
+}  // namespace vedette::pressure_test
