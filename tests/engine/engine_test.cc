@@ -770,5 +770,81 @@ TEST(Engine, LeavesAFaultAloneThatIsToldWhileItsMemoryEnds) {
   }
 }
 
+// Frames come and go beside ops and beside threads that wait, whatever moves them here.
+TEST(Engine, ChangesItsBudgetBesideThreadsUnderEveryMechanism) {
+  constexpr std::uint32_t chunks = 24, most = 20, rounds = 500;
+  for (const Open open : {open_move_memory, open_remap_memory, open_signal_memory}) {
+    Rig rig(8, chunks, false, {.open = open, .most_frames = most});
+    SCOPED_TRACE(rig.mechanism());
+    for (std::uint32_t c = 0; c < chunks; ++c) rig.born(c, c);
+    std::atomic<bool> over = false;
+    std::atomic<std::uint64_t> reads = 0;
+    std::thread reader([&] {  // by faults
+      std::mt19937_64 random(1);
+      for (; !over; ++reads) {
+        const auto c = static_cast<std::uint32_t>(random() % chunks);
+        const std::size_t word = random() % words_per_chunk;
+        EXPECT_EQ(*const_cast<volatile std::uint64_t*>(rig.words(c) + word), c * 1'000'003 + word);
+      }
+    });
+    std::thread resizer([&] {
+      std::mt19937_64 random(2);
+      for (std::uint32_t round = 0; round < rounds; ++round) {
+        const Bytes asked{(5 + random() % (most - 4)) * chunk_bytes.value};
+        const auto got = rig.engine().resize(asked, detail::Executor::Caller::another_thread).value();
+        EXPECT_EQ(got.now, asked) << got.holds;
+        EXPECT_LE(rig.engine().counters().resident_bytes, asked.value);
+      }
+      over = true;
+    });
+    std::mt19937_64 random(3);
+    while (!over) {
+      const auto c = static_cast<std::uint32_t>(random() % (chunks - 1));
+      rig.op({at(c, 2)}, {}, [&] { EXPECT_TRUE(rig.holds(c, c) && rig.holds(c + 1, c + 1)); });
+    }
+    resizer.join();
+    reader.join();
+    for (std::uint32_t c = 0; c < chunks; ++c) EXPECT_TRUE(rig.holds(c, c)) << c;
+    EXPECT_GT(reads, 0u);
+  }
+}
+
+// The kernel keeps the pages of frames that are registered for I/O, so that none could be given back.
+TEST(Engine, EndsTheRegistrationOfItsFramesForAnotherBudget) {
+  constexpr std::uint32_t chunks = 16, frames = 8, most = 12;
+  auto arena = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
+  Engine engine({.chunks = chunks,
+                 .frames = frames,
+                 .most_frames = most,
+                 .chunk_bytes = chunk_bytes,
+                 .store = open_nvme_store({.directory = ::testing::TempDir(), .slot_bytes = chunk_bytes}).value(),
+                 .habits = LinkHabits{},
+                 .on_message = {}});
+  engine.start(open_remap_memory({.arena = arena.data(),
+                                  .chunks = chunks,
+                                  .frames = most,
+                                  .made = 2,
+                                  .budget = frames,
+                                  .chunk_bytes = chunk_bytes,
+                                  .on_fault = [&](const Fault& fault) { engine.fault(fault); }})
+                   .value());
+  const auto words = [&](std::uint32_t c) {
+    return reinterpret_cast<std::uint64_t*>(arena.data() + c * chunk_bytes.value);
+  };
+  if (engine.mechanism().find("registered buffers") == std::string::npos)
+    GTEST_SKIP() << "buffers are not registered here: " << engine.mechanism();
+  for (std::uint32_t c = 0; c < chunks; ++c) {
+    engine.born(at(c)).value();
+    std::fill_n(words(c), words_per_chunk, c + 1);
+  }
+  for (const std::uint32_t wanted : {5u, 12u, 6u}) {
+    const auto got = engine.resize({wanted * chunk_bytes.value}, detail::Executor::Caller::between_ops).value();
+    EXPECT_EQ(got.now.value, wanted * chunk_bytes.value) << got.holds;
+    for (std::uint32_t c = 0; c < chunks; ++c)
+      EXPECT_EQ(std::count(words(c), words(c) + words_per_chunk, c + 1), words_per_chunk) << c;
+  }
+  EXPECT_NE(engine.mechanism().find("not registered any more"), std::string::npos) << engine.mechanism();
+}
+
 }  // namespace
 }  // namespace vedette::engine_test

@@ -116,14 +116,23 @@ using Open = Result<std::unique_ptr<ChunkMemory>> (*)(ChunkMemoryOptions);
 // start, the others get it as they are needed.
 class Rig {
  public:
-  explicit Rig(std::uint32_t frames = 4, std::uint32_t chunks = 16, bool reads_one_by_one = false,
-               Open open = open_best_memory) {
+  struct Memory {
+    Open open = open_best_memory;
+    std::uint32_t most_frames = 0;           // after Engine::resize(); 0: as many as at first
+    std::unique_ptr<Store> store = nullptr;  // nullptr: plain memory
+  };
+  explicit Rig(std::uint32_t frames = 4, std::uint32_t chunks = 16, bool reads_one_by_one = false)
+      : Rig(frames, chunks, reads_one_by_one, Memory{}) {}
+  Rig(std::uint32_t frames, std::uint32_t chunks, bool reads_one_by_one, Memory memory) {
+    const std::uint32_t most_frames = std::max(frames, memory.most_frames);
     arena_ = Mapping::reserve({chunks * chunk_bytes.value}, chunk_bytes).value();
-    auto store = std::make_unique<ScriptedStore>(open_host_store(chunk_bytes, 16).value());
+    if (memory.store == nullptr) memory.store = open_host_store(chunk_bytes, 16).value();
+    auto store = std::make_unique<ScriptedStore>(std::move(memory.store));
     store_ = store.get();
     engine_ = std::make_unique<Engine>(
         EngineOptions{.chunks = chunks,
                       .frames = frames,
+                      .most_frames = most_frames,
                       .chunk_bytes = chunk_bytes,
                       .store = hashed(std::move(store), Hashing::remembered),
                       .observer = nullptr,
@@ -134,12 +143,14 @@ class Rig {
                             if (on_dropped_wanted) on_dropped_wanted(c);
                           }});
     Engine* const engine = engine_.get();
-    engine_->start(open({.arena = arena_.data(),
-                         .chunks = chunks,
-                         .frames = frames,
-                         .made = std::min(frames, 2u),
-                         .chunk_bytes = chunk_bytes,
-                         .on_fault = [engine](const Fault& fault) { engine->fault(fault); }})
+    engine_->start(memory
+                       .open({.arena = arena_.data(),
+                              .chunks = chunks,
+                              .frames = most_frames,
+                              .made = std::min(frames, 2u),
+                              .budget = frames,
+                              .chunk_bytes = chunk_bytes,
+                              .on_fault = [engine](const Fault& fault) { engine->fault(fault); }})
                        .value());
   }
   ~Rig() {
