@@ -201,7 +201,7 @@ RunResult run_guarded(const RunOptions& options) {
   Job job(options);
   {
     Guard guard{{.fast_memory = Bytes{options.fast_memory},
-                 .fast = on_gpu ? "gpu:0" : "dram",
+                 .fast = on_gpu ? "gpu:0" : options.fast,
                  .table_memory = {options.table_memory},
                  .slow = on_gpu && !options.slow.starts_with("host:") ? "host" : options.slow,
                  .policy = options.policy,

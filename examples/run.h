@@ -30,7 +30,7 @@ struct RunOptions {
   std::string checkpoint;  // folder, empty: none
   std::int64_t every = 10;
   std::uint64_t fast_memory = 0;  // bytes; from here on only under a guard
-  std::string policy = "vedette", slow = "nvme:.", profile, tracker = "best";
+  std::string policy = "vedette", fast = "dram", slow = "nvme:.", profile, tracker = "best";
   std::uint64_t table_memory = 0;  // of fast_memory, on a GPU: for the hot rows of tables
   bool checksums = false;          // of the bytes in the slow tier
   bool recompute = false;          // as the policy plans

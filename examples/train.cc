@@ -82,8 +82,8 @@ std::vector<std::string> words_of(const RunOptions& options) {
   if (options.guarded) {
     for (const std::string& word :
          {std::string("--fast-memory"), std::to_string(options.fast_memory), std::string("--policy"), options.policy,
-          std::string("--slow"), options.slow, std::string("--chunk"), std::to_string(options.chunk),
-          std::string("--tracker"), options.tracker}) {
+          std::string("--fast"), options.fast, std::string("--slow"), options.slow, std::string("--chunk"),
+          std::to_string(options.chunk), std::string("--tracker"), options.tracker}) {
       words.push_back(word);
     }
     if (!options.profile.empty()) words.insert(words.end(), {"--profile", options.profile});
@@ -277,9 +277,13 @@ void require_sense(const Arguments& arguments) {
     throw std::runtime_error("the model 'script' is a TorchScript file: name it with --script");
   const std::string slow =
       options.slow.substr(0, options.slow.ends_with("B/s") ? options.slow.rfind('@') : std::string::npos);
-  if (!slow.starts_with("nvme:") && slow != "host" && !slow.starts_with("host:"))
+  if (!slow.starts_with("nvme:") && slow != "host" && !slow.starts_with("host:") && !slow.starts_with("numa:"))
     throw std::runtime_error("there is no slow tier '" + slow +
-                             "'; write nvme:DIRECTORY, host, or host:SIZE+nvme:DIRECTORY");
+                             "'; write nvme:DIRECTORY, host, numa:NODE, host:SIZE+nvme:DIRECTORY, or "
+                             "numa:NODE+nvme:DIRECTORY");
+  if (options.fast != "dram" && !options.fast.starts_with("numa:"))
+    throw std::runtime_error("there is no fast memory '" + options.fast +
+                             "'; write dram, or numa:NODE; of a GPU it is with --device cuda");
   if (std::error_code unknown; slow.starts_with("nvme:") && !std::filesystem::is_directory(slow.substr(5), unknown))
     throw std::runtime_error("'" + slow.substr(5) +
                              "' is no directory; --slow nvme:DIRECTORY names one on a local disk");
@@ -348,8 +352,10 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   app.add_option("--policy", options.policy, "what decides which bytes move when (vedette plan --list tells them)")
       ->capture_default_str();
   app.add_option("--slow", options.slow,
-                 "where the rest waits: nvme:DIRECTORY, host, or host:SIZE+nvme:DIRECTORY; with @500MB/s or @0.5GB/s "
-                 "after it, no faster")
+                 "where the rest waits: nvme:DIRECTORY, host, numa:NODE, host:SIZE+nvme:DIRECTORY, or "
+                 "numa:NODE+nvme:DIRECTORY; with @500MB/s or @0.5GB/s after it, no faster")
+      ->capture_default_str();
+  app.add_option("--fast", options.fast, "whose memory the budget is of: dram, or numa:NODE for that node's alone")
       ->capture_default_str();
   app.add_option("--steps", options.steps, "training steps")->capture_default_str()->check(counted(1));
   app.add_option("--batch", options.batch, "samples a step; 0: the model's own")

@@ -171,18 +171,19 @@ struct SessionOptions {
   // The budget: resident bytes, in-flight buffers included, never exceed it. They are allocated as they are needed, and
   // some ahead.
   Bytes fast_memory;
-  // "dram", or "gpu:N" (as well "cuda:N"): memory of the N-th GPU, whose slow tier is pinned host memory
-  // (vedette/gpu.h). There chunk and checksums are not used, profile only with the tracker "cupti"; fast_memory of 0 is
-  // the free memory less a twentieth.
+  // "dram"; "numa:N", the same in the memory of NUMA node N alone; or "gpu:N" (as well "cuda:N"): memory of the N-th
+  // GPU, whose slow tier is pinned host memory (vedette/gpu.h). There chunk and checksums are not used, profile only
+  // with the tracker "cupti"; fast_memory of 0 is the free memory less a twentieth.
   std::string fast = "dram";
   GpuProgram* gpu = nullptr;  // with "gpu:N"; outlives the session and its tensors
   // With "gpu:N": so much of fast_memory is for hot rows of tables. A tensor that is larger than this, and than half of
   // the rest, is a table. It lies in pinned host memory, where kernels use it. The pieces whose rows were looked up
   // most in the latest steps lie in GPU memory. 0: there are no tables.
   Bytes table_memory = {};
-  // "nvme:DIRECTORY"; "host:SIZE+nvme:DIRECTORY"; "numa:NODE", the memory of another NUMA node, copied; or "host"
-  // (plain memory, for tests). SIZE, a number and a unit such as "8GiB", bounds the host memory beside fast_memory,
-  // which is filled first. The disk has a place for everything. Below a GPU it is pinned: "host:SIZE", or with a disk
+  // "nvme:DIRECTORY"; "host:SIZE+nvme:DIRECTORY"; "numa:NODE", the memory of another NUMA node, copied, as much as is
+  // free there; "numa:NODE+nvme:DIRECTORY"; or "host" (plain memory, for tests). SIZE, a number and a unit such as
+  // "8GiB", bounds the host memory beside fast_memory, which is filled first. NODE may be followed by a size, too:
+  // "numa:1:64GiB". The disk has a place for everything. Below a GPU it is pinned: "host:SIZE", or with a disk
   // "host:SIZE+nvme:DIRECTORY"; "host", the default there, is 7/8 of the memory that is available when it opens.
   // Not below a GPU, "@500MB/s" or "@0.5GB/s" after it bounds the slowest tier, both directions together: to leave
   // others their share of a disk, or to see how the program runs on a slower one.

@@ -1,4 +1,4 @@
-// "cuda:1" and "cuda", as libtorch calls a GPU, are "gpu:1" and "gpu:0".
+// The names of fast memory. "cuda:1" and "cuda", as libtorch calls a GPU, are "gpu:1" and "gpu:0".
 #pragma once
 #include <charconv>
 #include <optional>
@@ -24,5 +24,8 @@ inline std::optional<int> gpu_number(std::string_view name) {
   const auto read = std::from_chars(name.data() + scheme.size(), end, number);
   return read.ptr == end && read.ec == std::errc() && number >= 0 ? std::optional(number) : std::nullopt;
 }
+
+// The processor's memory, of any NUMA node or of one: "dram", "numa:N".
+inline bool is_host_memory(std::string_view fast) noexcept { return fast == "dram" || fast.starts_with("numa:"); }
 
 }  // namespace vedette

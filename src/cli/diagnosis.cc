@@ -11,6 +11,7 @@
 #include "base/readable.h"
 #include "cli/beside.h"
 #include "cli/disk_speed.h"
+#include "cli/node_lines.h"
 #include "os/chunk_memory.h"
 #include "os/tracker_kinds.h"
 #include "os/uapi.h"
@@ -247,15 +248,6 @@ void add_memory_settings(const MachineFacts& facts, std::vector<Line>& lines) {
 }
 
 void add_places(const MachineFacts& facts, std::vector<Line>& lines) {
-  Line nodes{.subject = "NUMA nodes", .finding = std::to_string(facts.numa_nodes.size())};
-  if (facts.numa_nodes.size() > 1) {
-    nodes.finding += ":";
-    for (const NumaNode& node : facts.numa_nodes) {
-      nodes.finding += fmt::format(" {} ({}, {} processors)", node.number, readable(node.memory), node.processors);
-    }
-    nodes.finding += "; a session's slow = \"numa:N\" copies what leaves to node N";
-  }
-  lines.push_back(std::move(nodes));
   lines.push_back(
       {.subject = "host memory",
        .finding =
@@ -263,10 +255,6 @@ void add_places(const MachineFacts& facts, std::vector<Line>& lines) {
            " available; a session's slow = \"host:SIZE+nvme:DIR\" keeps up to SIZE of what leaves there, over the disk",
        .unlocks = {},
        .remedy = {}});
-}
-
-std::string rate(std::uint64_t bytes_per_s) {
-  return fmt::format("{:.2f} GB/s", static_cast<double>(bytes_per_s) / 1e9);
 }
 
 std::string rates(const LinkHabits& link) {
@@ -354,6 +342,7 @@ Diagnosis examine(const std::string& slow, Bytes chunk, bool measures) {
                       .uses = {.memory = std::string(), .tracking = std::string(), .io = std::string()},
                       .file_system = file_system_of(slow)};
   find_memory(diagnosis.uses);
+  diagnosis.nodes = examine_nodes(diagnosis.facts.numa_nodes);
   diagnosis.gpus = examine_gpus();
   struct statvfs room {};
   if (::statvfs(slow.c_str(), &room) == 0) diagnosis.disk_room = Bytes{room.f_bavail * room.f_frsize};
@@ -379,6 +368,7 @@ std::vector<Line> lines_of(const Diagnosis& diagnosis, const std::string& direct
   add_scan_and_io(facts, lines);
   add_memory_settings(facts, lines);
   lines.push_back(disk_line(diagnosis, directory));
+  add_nodes(facts.numa_nodes, diagnosis.nodes, lines);
   add_places(facts, lines);
   add_gpus(diagnosis, lines);
   return lines;

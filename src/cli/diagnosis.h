@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/gpus.h"
+#include "cli/nodes.h"
 #include "os/probe.h"
 #include "tier/link_habits.h"
 #include "vedette/result.h"
@@ -29,6 +30,7 @@ struct Uses {  // the choices of a session opened here
 struct Diagnosis {
   MachineFacts facts;
   Uses uses;
+  NodeFacts nodes;
   std::string file_system;
   std::optional<Bytes> disk_room;
   std::optional<Result<LinkHabits>> disk;

@@ -16,6 +16,7 @@
 
 #include "cli/diagnosis.h"
 #include "cli/disk_speed.h"
+#include "cli/node_lines.h"
 #include "cli/output_file.h"
 #include "cli/print.h"
 #include "cli/progress.h"
@@ -125,11 +126,6 @@ Json json_of_facts(const MachineFacts& facts) {
       {"setting", facts.huge_pages}, {"shared", facts.shared_huge_pages}, {"got_one", json_of(facts.huge_page)}};
   json["max_map_count"] = facts.max_map_count;
   json["overcommit"] = facts.overcommit;
-  json["numa_nodes"] = Json::array();
-  for (const NumaNode& node : facts.numa_nodes) {
-    json["numa_nodes"].push_back(
-        {{"node", node.number}, {"bytes", node.memory.value}, {"processors", node.processors}});
-  }
   return json;
 }
 
@@ -154,6 +150,7 @@ Json json_of(const GpuFacts& gpu) {
 
 void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, const DoctorOptions& options) {
   Json json = json_of_facts(diagnosis.facts);
+  json["numa_nodes"] = json_of(diagnosis.facts.numa_nodes, diagnosis.nodes);
   json["slow_directory"] = {
       {"path", options.slow}, {"file_system", diagnosis.file_system}, {"chunk_bytes", options.chunk}};
   if (diagnosis.disk_room) json["slow_directory"]["free_bytes"] = diagnosis.disk_room->value;

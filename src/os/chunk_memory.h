@@ -27,6 +27,7 @@
 #include <string_view>
 
 #include "os/chunk_index.h"
+#include "os/node_memory.h"
 #include "vedette/result.h"
 #include "vedette/units.h"
 
@@ -50,6 +51,7 @@ struct ChunkMemoryOptions {
   std::optional<std::uint32_t> made;             // so many of them have memory from the start; nullopt: all
   std::optional<std::uint32_t> budget;           // for so many there must be free memory; nullopt: for all
   Bytes chunk_bytes = {std::uint64_t{2} << 20};  // a power of two, a multiple of 4 KiB
+  std::optional<NodeIndex> node = std::nullopt;  // whose memory frames are made of; nullopt: of any
   FaultSink on_fault;
 };
 

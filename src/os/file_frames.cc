@@ -49,6 +49,7 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
   }
   if (::madvise(alias->data(), layout.frame_bytes(), MADV_DONTFORK) != 0)
     return system_error("madvise of a memfd", errno, "");
+  if (auto preferred = prefer(alias->data(), layout.frame_bytes(), layout.node()); !preferred) return preferred.error();
   return std::unique_ptr<FileFrames>(new FileFrames(layout, userfaultfd, std::move(file), std::move(*alias)));
 }
 
@@ -72,7 +73,22 @@ bool FileFrames::make_huge(FrameIndex frame) noexcept {
 // Huge pages where the kernel makes them: five times faster to fill and to give back than small ones, and one given
 // back becomes the huge page of a fast frame at once. Small ones it must join first, and often prefers not to.
 int FileFrames::allocate(FrameIndex frame) noexcept {
-  if (const int error = use(frame); error != 0) return error;
+  if (const int used = use(frame); used != 0) return used;
+  const int error = make_pages(frame);
+  return error == 0 ? in_node(frame) : error;
+}
+
+// ENOMEM: the node that frames are of has no more; then nothing of the frame is left.
+int FileFrames::in_node(FrameIndex frame) noexcept {
+  if (!layout_.node()) return 0;
+  int error = populate(parked(frame), layout_.chunk_bytes());
+  const InNode placed = placed_in_node(parked(frame), {layout_.chunk_bytes()}, *layout_.node());
+  if (error == 0) error = placed.error != 0 ? placed.error : placed.all ? 0 : ENOMEM;
+  if (error != 0) release(frame);
+  return error;
+}
+
+int FileFrames::make_pages(FrameIndex frame) noexcept {
   if (make_huge(frame)) return 0;
   const auto offset = static_cast<off_t>(layout_.offset(frame)), bytes = static_cast<off_t>(layout_.chunk_bytes());
   while (::fallocate(file_.get(), 0, offset, bytes) != 0) {
@@ -87,7 +103,7 @@ int FileFrames::allocate(FrameIndex frame, const std::byte* bytes) noexcept {
   if (const int error = use(frame); error != 0) return error;
   if (make_huge(frame)) {
     std::memcpy(parked(frame), bytes, layout_.chunk_bytes());
-    return 0;
+    return in_node(frame);
   }
   const auto offset = static_cast<off_t>(layout_.offset(frame));
   for (std::size_t done = 0; done < layout_.chunk_bytes();) {
@@ -101,7 +117,7 @@ int FileFrames::allocate(FrameIndex frame, const std::byte* bytes) noexcept {
     }
     done += static_cast<std::size_t>(written);
   }
-  return 0;
+  return in_node(frame);
 }
 
 void FileFrames::read(FrameIndex frame, std::byte* bytes) const noexcept {

@@ -54,6 +54,8 @@ class FileFrames {
 
   int use(FrameIndex frame) noexcept;  // 0 or an errno
   bool make_huge(FrameIndex frame) noexcept;
+  int make_pages(FrameIndex frame) noexcept;
+  int in_node(FrameIndex frame) noexcept;
 
   Layout layout_;
   const Userfaultfd& userfaultfd_;

@@ -27,7 +27,7 @@ namespace {
 // As many as threads fill at a time. Any thread.
 class Fillers {
  public:
-  explicit Fillers(Bytes chunk) : chunk_(chunk) {}
+  Fillers(Bytes chunk, std::optional<NodeIndex> node) : chunk_(chunk), node_(node) {}
 
   std::uint64_t bytes() const noexcept { return std::max(chunk_.value, least_bytes); }
   std::optional<Mapping> take() noexcept {
@@ -40,7 +40,7 @@ class Fillers {
       }
     }
     auto made = Mapping::reserve({bytes()}, {std::max<std::uint64_t>(chunk_.value, huge_page_bytes)});
-    if (!made || !advise(made->data(), bytes(), chunk_)) return std::nullopt;
+    if (!made || !advise(made->data(), bytes(), chunk_) || !prefer(made->data(), bytes(), node_)) return std::nullopt;
     return std::move(*made);
   }
   void give(Mapping place) noexcept {
@@ -51,6 +51,7 @@ class Fillers {
  private:
   static constexpr std::uint64_t least_bytes = std::uint64_t{16} << 20;
   const Bytes chunk_;
+  const std::optional<NodeIndex> node_;
   std::mutex mutex_;
   std::vector<Mapping> free_;
 };
@@ -95,7 +96,7 @@ class MoveMemory final : public UffdMemory {
     int error = 0;
     for (std::size_t done = 0; done < bytes && error == 0; done += most) {
       const std::size_t piece = std::min(most, bytes - done);
-      error = fill(place->data(), piece);
+      error = fill(place->data(), piece, layout_.node(), layout_.pages());
       if (error == 0) userfaultfd_.move(parked_fast(first) + done, place->data(), piece);
       if (error != 0 && done > 0) clear_entries(parked_fast(first), done);
     }
@@ -103,7 +104,7 @@ class MoveMemory final : public UffdMemory {
     return error;
   }
 
-  Fillers fillers_{Bytes{layout_.chunk_bytes()}};
+  Fillers fillers_{Bytes{layout_.chunk_bytes()}, layout_.node()};
 };
 
 }  // namespace

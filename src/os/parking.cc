@@ -32,10 +32,17 @@ std::uint64_t available_bytes() {
   return std::uint64_t{kib} << 10;
 }
 
-Error too_little_memory(std::size_t bytes, std::uint64_t available) {
+std::uint64_t available_bytes(std::optional<NodeIndex> node) {
+  const auto room = node ? room_of_node(*node) : std::nullopt;
+  return room ? std::min(available(*room).value, available_bytes()) : available_bytes();
+}
+
+Error too_little_memory(std::size_t bytes, std::optional<NodeIndex> node) {
+  const std::string there = node ? of_node("", *node) : "";
   return Error{.cause = Cause::out_of_memory,
-               .message = "fast memory of " + readable_exactly({bytes}) + " cannot be allocated, " +
-                          readable_exactly({available}) + " are free; choose a smaller budget or free memory",
+               .message = "fast memory" + there + " of " + readable_exactly({bytes}) + " cannot be allocated, " +
+                          readable_exactly({available_bytes(node)}) + " are free" + (node ? " there" : "") +
+                          "; choose a smaller budget or free memory",
                .errno_value = ENOMEM};
 }
 
@@ -53,10 +60,20 @@ int populate(std::byte* begin, std::size_t bytes) noexcept {
   return 0;
 }
 
-int fill(std::byte* begin, std::size_t bytes) noexcept {
-  const int error = populate(begin, bytes);
+int fill(std::byte* begin, std::size_t bytes, std::optional<NodeIndex> node, Pages pages) noexcept {
+  int error = 0;
+  if (node) {
+    const Filled filled = fill_from_node(begin, {bytes}, *node, pages);
+    error = filled.bytes.value == bytes ? 0 : filled.error != 0 ? filled.error : ENOMEM;
+  } else {
+    error = populate(begin, bytes);
+  }
   if (error != 0) ::madvise(begin, bytes, MADV_DONTNEED);
   return error;
+}
+
+Result<void> prefer(std::byte* begin, std::size_t bytes, std::optional<NodeIndex> node) {
+  return node ? prefer_node(begin, {bytes}, *node) : Result<void>();
 }
 
 bool may_lock(std::byte* begin, std::size_t bytes) noexcept {
@@ -84,18 +101,19 @@ Result<void> advise(std::byte* begin, std::size_t bytes, Bytes chunk_bytes) {
 
 Result<Mapping> open_parking(const ChunkMemoryOptions& options, std::uint32_t made) {
   const std::size_t bytes = Layout(options).frame_bytes(), budget = Layout(options).budget_bytes();
-  if (const std::uint64_t available = available_bytes(); available > 0 && budget > available) {
-    return too_little_memory(budget, available);
-  }
+  if (const std::uint64_t available = available_bytes(options.node); available > 0 && budget > available)
+    return too_little_memory(budget, options.node);
   const Bytes alignment{std::max<std::uint64_t>(options.chunk_bytes.value, huge_page_bytes)};
   auto parking = Mapping::reserve({bytes}, alignment);
   if (!parking) return parking.error();
   if (auto advised = advise(parking->data(), bytes, options.chunk_bytes); !advised) return advised.error();
+  if (auto preferred = prefer(parking->data(), bytes, options.node); !preferred) return preferred.error();
   if (budget < bytes && ::mprotect(parking->data() + budget, bytes - budget, PROT_NONE) != 0)
     return system_error("mprotect of fast memory that may come", errno, "raise vm.max_map_count");
   if (made > 0) {
-    if (const int error = populate(parking->data(), made * options.chunk_bytes.value); error != 0) {
-      return error == ENOMEM ? too_little_memory(budget, available_bytes())
+    const std::size_t first = made * options.chunk_bytes.value;
+    if (const int error = fill(parking->data(), first, options.node, Layout(options).pages()); error != 0) {
+      return error == ENOMEM ? too_little_memory(budget, options.node)
                              : system_error("allocating fast memory", error, "choose a smaller budget");
     }
   }

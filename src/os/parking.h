@@ -45,8 +45,9 @@ class UsedPart {
 
 // Makes every page of the range present and writable. 0 or an errno.
 int populate(std::byte* begin, std::size_t bytes) noexcept;
-// The same of memory that holds nothing: after an error all of it is given back.
-int fill(std::byte* begin, std::size_t bytes) noexcept;
+// The same of memory that holds nothing: after an error all of it is given back. With a node, which the range prefers,
+// all of it is of the node; ENOMEM where that is full.
+int fill(std::byte* begin, std::size_t bytes, std::optional<NodeIndex> node, Pages pages) noexcept;
 // Whether this process may keep so much memory locked beside its locked memory (ulimit -l); nothing stays so.
 bool may_lock(std::byte* begin, std::size_t bytes) noexcept;
 // Clears page-table entries (MADV_DONTNEED), of locked pages too: private memory is lost, a file's stays in the file. 0
@@ -56,6 +57,9 @@ int clear_entries(std::byte* begin, std::size_t bytes) noexcept;
 // Huge pages where the chunk size allows them; not inherited by fork: a child that touches the arena gets SIGSEGV,
 // never zeros and never a copy that the budget does not know.
 Result<void> advise(std::byte* begin, std::size_t bytes, Bytes chunk_bytes);
+
+// The arena and parking prefer their node, where frames have one.
+Result<void> prefer(std::byte* begin, std::size_t bytes, std::optional<NodeIndex> node);
 
 // The program has promised all of this: aligned arena, power of two, a sink.
 void assert_sane(const ChunkMemoryOptions&);
@@ -69,7 +73,8 @@ class Layout {
         chunks_(options.chunks),
         frames_(options.frames),
         budget_(std::min(options.budget.value_or(options.frames), options.frames)),
-        made_(std::min(options.made.value_or(options.frames), options.frames)) {}
+        made_(std::min(options.made.value_or(options.frames), options.frames)),
+        node_(options.node) {}
 
   std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
   std::size_t arena_bytes() const noexcept { return chunk_bytes_ * chunks_; }
@@ -79,7 +84,9 @@ class Layout {
   std::uint32_t frames() const noexcept { return frames_; }
   std::size_t budget_bytes() const noexcept { return chunk_bytes_ * budget_; }  // of frame_bytes(), from the start
   std::uint32_t made() const noexcept { return made_; }                         // have memory from the start
-  std::byte* chunk(ChunkIndex index) const noexcept;                            // index < chunks
+  std::optional<NodeIndex> node() const noexcept { return node_; }              // of the frames' memory
+  Pages pages() const noexcept { return chunk_bytes_ % huge_page_bytes == 0 ? Pages::huge : Pages::small; }
+  std::byte* chunk(ChunkIndex index) const noexcept;    // index < chunks
   std::size_t offset(FrameIndex index) const noexcept;  // index < frames; of the frame in parking
   std::optional<Fault> fault(const std::byte* page, bool write) const noexcept;  // nullopt: not in the arena
 
@@ -87,6 +94,7 @@ class Layout {
   std::byte* arena_;
   std::size_t chunk_bytes_;
   std::uint32_t chunks_, frames_, budget_, made_;
+  std::optional<NodeIndex> node_;
 };
 
 }  // namespace vedette

@@ -28,8 +28,14 @@ enum class UserfaultfdAccess : std::uint8_t {
 
 struct NumaNode {
   std::uint32_t number = 0;      // as the kernel counts
-  std::uint32_t processors = 0;  // 0: memory only (CXL, HBM)
+  std::uint32_t processors = 0;  // of its own; 0: memory only (CXL, HBM)
   Bytes memory;
+  std::string type;  // as hwloc has it: "DRAM", "HBM", "NVM"; empty: not known
+  // As firmware tells them (HMAT), for the processors that are nearest; 0: it does not.
+  std::uint64_t bytes_per_s = 0;
+  Nanoseconds latency = {};
+  std::uint32_t kind = 0;  // nodes of one kind are one tier; 0 is the fastest
+  bool described = false;  // by HWLOC_XMLFILE or the like: it is another machine's
 };
 
 struct PageTrackers {  // each opened and tried: it told a page that was read from one that was written

@@ -52,7 +52,7 @@ class RemapMemory final : public UffdMemory {
   }
   void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept override { show_fast(frame, chunk); }
   int allocate_fast(FrameIndex first, std::uint32_t count) noexcept override {
-    return fill(parked_fast(first), count * layout_.chunk_bytes());
+    return fill(parked_fast(first), count * layout_.chunk_bytes(), layout_.node(), layout_.pages());
   }
 };
 

@@ -36,7 +36,7 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
   int make(FrameIndex first, std::uint32_t count, FrameKind) noexcept override {
     const std::size_t end = (first.value + std::size_t{count}) * layout_.chunk_bytes();
     if (const int error = used_.grow(end, [](std::size_t) { return 0; }); error != 0) return error;
-    return fill(parked(first), count * layout_.chunk_bytes());
+    return fill(parked(first), count * layout_.chunk_bytes(), layout_.node(), layout_.pages());
   }
   void give_back(FrameIndex frame) noexcept override {
     if (clear_entries(parked(frame), layout_.chunk_bytes()) != 0) die("a frame cannot be given back (madvise)");
@@ -102,6 +102,7 @@ Result<std::unique_ptr<ChunkMemory>> open_signal_memory(ChunkMemoryOptions optio
   const Layout layout(options);
   if (auto advised = advise(layout.arena(), layout.arena_bytes(), options.chunk_bytes); !advised)
     return advised.error();
+  if (auto preferred = prefer(layout.arena(), layout.arena_bytes(), options.node); !preferred) return preferred.error();
   auto gate = Gate::make(layout, std::move(options.on_fault));
   if (!gate) return gate.error();
   if (::mprotect(layout.arena(), layout.arena_bytes(), PROT_NONE) != 0) {

@@ -230,6 +230,7 @@ void UffdMemory::give_fast_back(FrameIndex frame) noexcept {
 Result<void> register_arena(const ChunkMemoryOptions& options, const Userfaultfd& userfaultfd) {
   const Layout layout(options);
   if (auto advised = advise(layout.arena(), layout.arena_bytes(), options.chunk_bytes); !advised) return advised;
+  if (auto preferred = prefer(layout.arena(), layout.arena_bytes(), options.node); !preferred) return preferred;
   if (const int error = userfaultfd.register_missing(layout.arena(), layout.arena_bytes()); error != 0) {
     return system_error("userfaultfd, registering the arena", error, "the arena must be private anonymous memory");
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/gpu_name.h"
 #include "base/readable.h"
 #include "engine/engine.h"
 #include "session/chunk_recomputer.h"
@@ -20,14 +21,14 @@ SessionCore::SessionCore(SessionOptions options, Mapping arena)
     : options_(std::move(options)),
       messages_(options_.on_message, options_.on_progress),
       arena_(std::move(arena), options_.chunk,
-             options_.fast == "dram" ? Heap::Chunks::shared : Heap::Chunks::of_one_tensor) {}
+             is_host_memory(options_.fast) ? Heap::Chunks::shared : Heap::Chunks::of_one_tensor) {}
 
 void SessionCore::start(Memory memory) {
   executor_ = std::move(memory.executor);
   machine_ = std::move(memory.machine);
   frames_.now = memory.frames;
   tracking_ = std::move(memory.tracking);
-  if (options_.fast != "dram") logger_.computes_on(options_.fast);
+  if (!is_host_memory(options_.fast)) logger_.computes_on(options_.fast);
   if (auto* const births = dynamic_cast<BirthObserver*>(options_.observer); births != nullptr && births->wants_births())
     logger_.watch_births(births);
   machine_.can_recompute = options_.recompute != Recompute::off && executor_->traits().drops;

@@ -40,7 +40,7 @@ void SessionCore::follow_pressure() {
 }
 
 Result<FastMemory> SessionCore::resize(Bytes asked) {
-  if (options_.fast == "dram") {
+  if (!executor_->traits().whole_tensors) {
     SessionOptions size;
     size.fast_memory = asked;
     size.chunk = options_.chunk;

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/gpu_name.h"
 #include "vedette/result.h"
 #include "vedette/session.h"
 
@@ -13,7 +14,8 @@ constexpr std::uint64_t fewest_frames = 8;  // one op reads two and writes one; 
 
 Bytes memory_of_the_machine() noexcept;
 inline Bytes least_fast_memory(const SessionOptions& options) noexcept {
-  return options.fast == "dram" ? Bytes{fewest_frames * options.chunk.value} : options.table_memory + options.chunk;
+  return is_host_memory(options.fast) ? Bytes{fewest_frames * options.chunk.value}
+                                      : options.table_memory + options.chunk;
 }
 // `options.fast_memory`, for chunks of its size. Error: it is too small, or more than the machine has.
 Result<void> valid_fast_memory(const SessionOptions& options);

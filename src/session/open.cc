@@ -10,6 +10,7 @@
 #include "base/readable.h"
 #include "base/uncancelled.h"
 #include "engine/engine.h"
+#include "os/devices.h"
 #include "os/folder_turn.h"
 #include "os/probe.h"
 #include "session/core.h"
@@ -105,6 +106,15 @@ void tell_of_disk_in_memory(const SessionOptions& options, const std::string& di
                      "takes as much there; name a directory of a disk, as in nvme:/data");
 }
 
+// The node of fast memory; nullopt: any.
+Result<std::optional<NodeIndex>> node_of(const SessionOptions& options) {
+  constexpr std::string_view scheme = "numa:";
+  if (!options.fast.starts_with(scheme)) return std::optional<NodeIndex>();
+  const auto node = node_named(std::string_view(options.fast).substr(scheme.size()), find_numa_nodes());
+  if (!node) return unsupported("fast memory '" + options.fast + "': " + node.error().message);
+  return std::optional(*node);
+}
+
 // Engine, memory and tracker over the store of a stack.
 Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detail::Stack stack, Bytes kept_by_closed) {
   const SessionOptions& o = core.options();
@@ -112,6 +122,8 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
   const auto frames = static_cast<std::uint32_t>(o.fast_memory.value / o.chunk.value);
   const auto most_frames =
       static_cast<std::uint32_t>(std::max(o.fast_memory, detail::memory_of_the_machine()).value / o.chunk.value);
+  const auto node = node_of(o);
+  if (!node) return node.error();
   auto engine = std::make_unique<Engine>(
       EngineOptions{.chunks = chunks,
                     .frames = frames,
@@ -129,6 +141,7 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
                                   .made = std::min(frames, detail::requests_in_flight),  // the measured ones
                                   .budget = frames,
                                   .chunk_bytes = o.chunk,
+                                  .node = *node,
                                   .on_fault = [e = engine.get()](const Fault& fault) { e->fault(fault); }});
   if (!memory) return memory.error();
   detail::SessionCore::Memory opened;
@@ -162,7 +175,7 @@ namespace {
 
 Result<std::unique_ptr<detail::SessionCore>> open_core(SessionOptions options) {
   options.fast = gpu_name(options.fast);
-  if (options.fast != "dram") return detail::open_gpu_core(std::move(options));
+  if (!is_host_memory(options.fast)) return detail::open_gpu_core(std::move(options));
   if (auto valid = validate(options); !valid) return valid.error();
   if (auto fits = detail::fits_memory_cgroup(options); !fits) return fits.error();
   const Bytes kept_by_closed = share_with_closed_sessions(options);

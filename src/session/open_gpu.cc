@@ -23,7 +23,9 @@ Error unsupported(std::string message) {
 
 Result<int> ordinal_of(std::string_view fast) {
   if (const auto number = gpu_number(fast)) return *number;
-  return unsupported("fast memory '" + std::string(fast) + "' is unknown; use dram, or gpu:N with the number of a GPU");
+  return unsupported(
+      "fast memory '" + std::string(fast) +
+      "' is unknown; use dram, numa:N with the number of a NUMA node, or gpu:N with the number of a GPU");
 }
 
 Result<Bytes> budget_of(const SessionOptions& options, const cuda::Device& device) {

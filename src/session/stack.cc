@@ -19,6 +19,7 @@ std::span<const StackKind> stack_kinds() noexcept {
       {"host", open_host_stack},
       {"numa:NODE", open_numa_stack},
       {"host:SIZE+nvme:DIRECTORY", open_host_nvme_stack},
+      {"numa:NODE+nvme:DIRECTORY", open_numa_nvme_stack},
   };
   return kinds;
 }

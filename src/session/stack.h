@@ -59,5 +59,15 @@ Result<Stack> open_nvme_stack(const SessionOptions& options, const StackArgument
 Result<Stack> open_host_stack(const SessionOptions& options, const StackArguments& nothing);
 Result<Stack> open_numa_stack(const SessionOptions& options, const StackArguments& node);
 Result<Stack> open_host_nvme_stack(const SessionOptions& options, const StackArguments& size_and_directory);
+Result<Stack> open_numa_nvme_stack(const SessionOptions& options, const StackArguments& node_and_directory);
+
+// Slots in memory over a file in the directory that is the second argument.
+constexpr std::uint64_t fewest_near_slots = 8 + layered_extra_depth;  // one of eight is spare
+struct NearTier {
+  std::unique_ptr<Store> store;
+  std::uint32_t slots = 0;
+  std::string name;
+};
+Result<Stack> open_over_disk(const SessionOptions& options, const StackArguments& arguments, NearTier near);
 
 }  // namespace vedette::detail

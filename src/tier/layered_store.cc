@@ -136,12 +136,20 @@ void LayeredStore::describe() {
                std::string(far_.store->mechanism());
 }
 
-// The near store may fail: then there is less of it. The far one has a place for every slot.
+// The near store may fail: then there is less of it, as much as it has. The far one has a place for every slot.
 Result<void> LayeredStore::reserve(std::uint32_t slots) {
+  constexpr std::uint32_t step = 16;
   const std::lock_guard lock(growing_);
   const std::uint32_t near = std::min(slots, near_slots_);
-  if (near > near_room_.load(std::memory_order_relaxed) && near_.store->reserve(near))
-    near_room_.store(near, std::memory_order_release);  // pairs with use_room()
+  std::uint32_t room = near_room_.load(std::memory_order_relaxed);
+  bool got = near <= room || near_.store->reserve(near);
+  if (got) room = std::max(room, near);
+  while (!got && room < near) {
+    const std::uint32_t more = std::min(near, room + step);
+    got = !near_.store->reserve(more);
+    if (!got) room = more;
+  }
+  near_room_.store(room, std::memory_order_release);  // pairs with use_room()
   return far_.store->reserve(slots);
 }
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 
+#include "os/node_memory.h"
 #include "vedette/result.h"
 #include "vedette/units.h"
 
@@ -131,8 +132,9 @@ Result<std::unique_ptr<Store>> open_nvme_store(const NvmeStoreOptions&);
 Result<std::unique_ptr<Store>> open_host_store(Bytes slot_bytes, std::uint32_t depth,
                                                std::uint32_t most_slots = unlimited_slots);
 
-// The same in the memory of one NUMA node. Error: the kernel refuses to bind memory to it.
-Result<std::unique_ptr<Store>> open_numa_store(Bytes slot_bytes, std::uint32_t depth, std::uint32_t node,
+// The same in the memory of one NUMA node. Errors of reserve(): the node is full, or the kernel refuses to bind memory
+// to it. Nothing else takes the room of slots that were reserved.
+Result<std::unique_ptr<Store>> open_numa_store(Bytes slot_bytes, std::uint32_t depth, NodeIndex node,
                                                std::uint32_t most_slots);
 
 // Near slots over far ones: tiers 1 and 2. A write goes near while there is room, unless it names tier 2; the least

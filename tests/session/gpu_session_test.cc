@@ -194,7 +194,9 @@ TEST_F(GpuSession, AGpuHasTheNamesThatLibtorchGivesIt) {
     ASSERT_TRUE(opened) << name << ": " << opened.error().message;
   }
   const auto refused = Session::open({.fast_memory = 2_MiB, .fast = "cuda:x", .gpu = &program});
-  EXPECT_EQ(refused.error().message, "fast memory 'gpu:x' is unknown; use dram, or gpu:N with the number of a GPU");
+  EXPECT_EQ(refused.error().message,
+            "fast memory 'gpu:x' is unknown; use dram, numa:N with the number of a NUMA node, or gpu:N with the number "
+            "of a GPU");
 }
 
 TEST_F(GpuSession, ASlowTierThatIsNotThereIsASentence) {

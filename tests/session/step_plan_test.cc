@@ -282,7 +282,8 @@ TEST(Stack, AnUnknownTierIsRefusedWithTheOnesThereAre) {
     ASSERT_FALSE(stack) << slow;
     EXPECT_EQ(stack.error().message,
               "slow tier '" + std::string(slow) +
-                  "' is unknown; use nvme:DIRECTORY or host or numa:NODE or host:SIZE+nvme:DIRECTORY");
+                  "' is unknown; use nvme:DIRECTORY or host or numa:NODE or host:SIZE+nvme:DIRECTORY or "
+                  "numa:NODE+nvme:DIRECTORY");
   }
 }
 

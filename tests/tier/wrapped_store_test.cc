@@ -279,20 +279,6 @@ TEST(HostStore, HasNoRoomBeyondItsBound) {
   EXPECT_EQ(back.count(9), slot.value);
 }
 
-// Node 0 is there on every machine.
-TEST(NumaStore, ItsMemoryIsOfItsNode) {
-  const auto store = open_numa_store(slot, depth, 0, 8).value();
-  if (const auto room = store->reserve(8); !room) GTEST_SKIP() << room.error().message;
-  Buffer buffer, back;
-  buffer.fill(7);
-  EXPECT_EQ(transfer(*store, Direction::write, 5, buffer), 0);
-  EXPECT_EQ(transfer(*store, Direction::read, 5, back), 0);
-  EXPECT_EQ(back.count(7), slot.value);
-  const auto none = open_numa_store(slot, depth, 1023, 8).value()->reserve(8);
-  ASSERT_FALSE(none);
-  EXPECT_NE(none.error().message.find("binding memory to NUMA node 1023: "), std::string::npos);
-}
-
 TEST(FaultyStore, FailsTheNthRequestAndNoOther) {
   for (std::uint64_t nth = 0; nth < 6; ++nth) {
     FaultyStore store(host(), {.script = {{.kind = Kind::fail, .nth = nth, .error = ENOSPC}}});

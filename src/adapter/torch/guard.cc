@@ -182,7 +182,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   state_->only.emplace();
   // First: libtorch remembers whether there is CUDA from when it is first asked.
   const auto given = std::exchange(last_fraction, std::nullopt);
-  const bool on_gpu = options.fast != "dram";
+  const bool on_gpu = !is_host_memory(options.fast);
   if (const auto number = on_gpu ? number_of_gpu(options.fast) : std::nullopt) {
     options.fast = "gpu:" + std::to_string(*number);
     options.gpu = state_->gpu = &adapter::GpuStorages::open(*number);
