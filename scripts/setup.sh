@@ -7,7 +7,7 @@
 #   scripts/setup.sh --tests                         also what tests need: clang, a browser, other people's libraries
 #                                                    and trainers, and the Triton that torch names
 #   scripts/setup.sh --full                          also what the slow tests of test.sh --full need: an emulator, and
-#                                                    another kernel for its guest
+#                                                    two kernels for its guests
 #   scripts/setup.sh --packages fedora [--tests]     prints the system's packages, as debian, fedora, arch or conda
 #                                                    name them
 #
@@ -98,7 +98,7 @@ stress-ng             stress-ng          stress-ng     -
 flex                  flex               flex          flex
 bison                 bison              bison         bison
 '
-for_full=(qemu-system-x86 busybox-static cpio)
+for_full=(qemu-system-x86 busybox-static cpio xz-utils)
 
 # packages_of debian|fedora|arch|conda: a line each, those of tests where they are wanted.
 packages_of() {
@@ -107,7 +107,8 @@ packages_of() {
   awk -v column=$column 'NF && $column != "-" { print $column }' <<<"$system_packages$for_tests"
 }
 
-guest_kernel=build/guest/vmlinuz  # of Debian's linux-image-amd64, which is unpacked there, not installed
+# Debian's kernels for the guest, which are unpacked there, not installed: its own, and the newer one of backports.
+guest_kernels=(build/guest/vmlinuz=linux-image-amd64 build/guest-6.12/vmlinuz=linux-image-6.12-amd64)
 packages_gib=3     # the Debian packages, those of tests among them, unpacked, with their downloads
 venv_gib=4         # the virtual environment, 2 GiB, and its downloads while it is made
 triton_gib=2       # Triton, 1 GiB, and its download
@@ -272,23 +273,33 @@ install_triton() {
   pip_install "$wanted"
 }
 
+# fetch_guest_kernel FILE PACKAGE: the kernel of a metapackage becomes FILE, its modules lie in modules/ beside it.
 fetch_guest_kernel() {
-  local package folder wanted=('./boot/vmlinuz-*' '*/fs/*.ko' '*/virtio/*.ko' '*/virtio_blk.ko' '*/crc16.ko'
-    '*/crc32c_generic.ko')
-  package=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *\(linux-image-[0-9].*\)/\1/p' | head -n 1)
-  [ -n "$package" ] || fail "apt-cache knows no linux-image-amd64: run apt-get update as root, then this again."
+  local kernel=$1 package folder wanted=('./boot/vmlinuz-*')
+  local module
+  for module in '*/fs/*' '*/virtio/*' '*/virtio_blk' '*/crc16' '*/crc32c*' '*/drivers/dax/*'; do
+    wanted+=("$module.ko" "$module.ko.xz")
+  done
+  package=$(apt-cache depends "$2" 2>/dev/null | sed -n 's/^ *Depends: *\(linux-image-[0-9].*\)/\1/p' | head -n 1)
+  if [ -z "$package" ] && [ "$2" != linux-image-amd64 ]; then
+    say "apt-cache knows no $2: the tests under that kernel are left out."
+    return 0
+  fi
+  [ -n "$package" ] || fail "apt-cache knows no $2: run apt-get update as root, then this again."
   say "fetching $package for the guest of the slow tests"
-  mkdir -p "${guest_kernel%/*}"
-  folder=$(mktemp -d "${guest_kernel%/*}/fetch.XXXXXX")
+  mkdir -p "${kernel%/*}/modules"
+  folder=$(mktemp -d "${kernel%/*}/fetch.XXXXXX")
   chmod 755 "$folder"
+  # Which of the patterns are there differs from kernel to kernel: tar ends with 2 for the others.
   if ! (cd "$folder" && apt-get download -q "$package" >/dev/null) ||
-    ! dpkg-deb --fsys-tarfile "$folder"/*.deb | tar -x -C "$folder" --wildcards "${wanted[@]}"; then
+    ! { dpkg-deb --fsys-tarfile "$folder"/*.deb | tar -x -C "$folder" --wildcards "${wanted[@]}" 2>/dev/null || true; } ||
+    ! compgen -G "$folder/boot/vmlinuz-*" >/dev/null; then
     rm -rf "$folder"
     fail "apt-get could not download $package (its reason is above): most often there is no network."
   fi
-  mkdir -p "${guest_kernel%/*}/modules"
-  find "$folder/lib" -name '*.ko' -exec mv -t "${guest_kernel%/*}/modules" {} +
-  mv "$folder"/boot/vmlinuz-* "$guest_kernel"
+  find "$folder" -name '*.ko.xz' -exec xz -d {} +
+  find "$folder" -name '*.ko' -exec mv -t "${kernel%/*}/modules" {} +
+  mv "$folder"/boot/vmlinuz-* "$kernel"
   rm -rf "$folder"
 }
 
@@ -312,4 +323,8 @@ if [ ${#missing[@]} -gt 0 ]; then install_debian_packages "${missing[@]}"; fi
 if ! python_packages_present; then install_python_packages; fi
 if [ -n "$for_tests" ]; then install_triton; fi
 if [ ! -d build/release ]; then check_room $build_gib . "building"; fi
-if [ "${1:-}" = --full ] && [ ! -s "$guest_kernel" ]; then fetch_guest_kernel; fi
+if [ "${1:-}" = --full ]; then
+  for each in "${guest_kernels[@]}"; do
+    [ -s "${each%%=*}" ] || fetch_guest_kernel "${each%%=*}" "${each#*=}"
+  done
+fi
