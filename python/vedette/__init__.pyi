@@ -226,6 +226,7 @@ def estimate(
     host: int | str | None = None,
     disk: str | None = None,
     trace: str | os.PathLike[str] | None = None,
+    step_ms: float | None = None,
 ) -> dict[str, Any]:
     """Whether one training step fits into so much memory, and how fast it is there: what `vedette fits --json` says of it.
 
@@ -235,6 +236,7 @@ def estimate(
 
     card: a GPU that `vedette fits --list` lists. memory: its fast memory, "24GiB"; None is a table of sizes. host: host memory below a
     card. disk: the speed of a disk, "2GB/s". trace: a file that keeps the step (vedette-trace-1), for `vedette plan`.
+    step_ms: the time of a step on the card with all memory, where it is known: then times are no range.
 
     Raises Failure for a step that needs numbers which such tensors do not have, for an unknown card, and for memory that is less than
     the largest operator needs. Thread rule: the thread that calls runs the step; backward passes of CUDA tensors are not seen.

@@ -130,8 +130,12 @@ class _Recorder(TorchDispatchMode):
                 "ops": self.ops}
 
 
-def estimate(step, *, card=None, memory=None, host=None, disk=None, trace=None):
+def estimate(step, *, card=None, memory=None, host=None, disk=None, trace=None, step_ms=None):
     options = []
+    if step_ms is not None:
+        if isinstance(step_ms, bool) or not isinstance(step_ms, (int, float)):
+            raise TypeError(f"step_ms: {step_ms!r} is no time; write a number of milliseconds.")
+        options += ["--step", f"{step_ms}ms"]
     for option, value in (("card", card), ("memory", memory), ("host", host), ("disk", disk)):
         if value is not None:
             size = str(bytes_of(option, value)) if option in ("memory", "host") else word_of(option, value, "'h100', '2GB/s'")

@@ -31,7 +31,7 @@ namespace vedette::cli {
 namespace {
 
 struct FitsOptions {
-  std::string run, card, machine, directory = ".", memory, host, disk, also, batch;
+  std::string run, card, machine, directory = ".", memory, host, disk, also, batch, step;
   bool json = false, list = false;
 };
 
@@ -97,6 +97,7 @@ struct Subject {
   std::vector<Trace> steps;  // one, as it was recorded, or a slow and a fast estimate
   Machine machine;
   std::string words;
+  bool given = false;  // the time of the step
 };
 
 double share(Nanoseconds ideal, Nanoseconds time) {
@@ -211,6 +212,16 @@ std::uint64_t disk_speed(const std::string& words) {
   throw malformed("--disk " + words + " is no speed; write 2GB/s or 500MB/s");
 }
 
+Nanoseconds step_time(const std::string& words) {
+  char* end = nullptr;
+  const double number = std::strtod(words.c_str(), &end);
+  const std::string_view unit(end);
+  const double ns = unit == "ms" ? 1e6 : unit == "s" ? 1e9 : 0;
+  if (end == words.c_str() || !(number * ns >= 1) || number * ns > 1e15)
+    throw malformed("--step " + words + " is no time; write 845ms or 1.2s");
+  return {static_cast<std::int64_t>(number * ns)};
+}
+
 Subject subject_of(const FitsOptions& options, const Trace& recorded) {
   Subject subject;
   if (!options.card.empty()) {
@@ -218,8 +229,13 @@ Subject subject_of(const FitsOptions& options, const Trace& recorded) {
     constexpr Bytes plenty{std::uint64_t{1} << 44};
     subject.machine = machine_of(card, options.host.empty() ? plenty : read_size(options.host, recorded));
     subject.machine.tiers[0].capacity = {static_cast<std::uint64_t>(static_cast<double>(card.memory.value) * usable)};
-    for (const Estimate estimate : {Estimate::slow, Estimate::fast})
-      subject.steps.push_back(on_card(recorded, card, estimate));
+    if (options.step.empty()) {
+      for (const Estimate estimate : {Estimate::slow, Estimate::fast})
+        subject.steps.push_back(on_card(recorded, card, estimate));
+    } else {
+      subject.steps.push_back(on_card(recorded, card, step_time(options.step)));
+      subject.given = true;
+    }
     subject.words = fmt::format("{} ({}): {} of its {} are for tensors, {:.0f} and {:.0f} GB/s from and to host memory",
                                 card.name, card.source, readable(subject.machine.tiers[0].capacity),
                                 readable(card.memory), card.link_in / 1e9, card.link_out / 1e9);
@@ -302,7 +318,8 @@ void print_answer(const Subject& subject, const std::vector<Answer>& answers, co
     print("time       {} to {} with all memory, by the card's roofline: nothing was run there\n",
           readable_time(ideals.back()), readable_time(ideals.front()));
   else
-    print("time       {} with all memory, the operators' own as recorded\n", readable_time(ideals.front()));
+    print("time       {} with all memory, {}\n", readable_time(ideals.front()),
+          subject.given ? "as was given; operators share it by the card's roofline" : "the operators' own as recorded");
   print("answer     {}\n", peak <= has ? fmt::format("all of it fits: {} stay free", readable(has - peak))
                                        : fmt::format("it does not fit whole: {} are missing; the table has its speed",
                                                      readable(peak - has)));
@@ -319,13 +336,15 @@ void run(const FitsOptions& options) {
   if (options.run.empty()) throw CLI::RequiredError("a recording, or --list,");
   if (!options.card.empty() && !options.machine.empty())
     throw malformed("--card and --machine name two; leave one out");
+  if (!options.step.empty() && options.card.empty())
+    throw malformed("--step is a measured step of --card; a recording has its own");
   if (!options.batch.empty() && options.also.empty())
     throw malformed("--batch needs --also, a recording of another batch");
   const Trace recorded = step_of(options.run);
   std::optional<Batches> batches;
   if (!options.also.empty()) batches.emplace(read_batches(options, recorded));
   const Subject subject = subject_of(options, recorded);
-  const bool is_card = subject.steps.size() > 1;
+  const bool is_card = !options.card.empty();
   const Bytes has = subject.machine.tiers[0].capacity;
   if (!options.memory.empty()) {
     Machine asked = subject.machine;
@@ -366,6 +385,7 @@ void add_fits(CLI::App& app) {
   verb->add_option("--machine", options->machine, machine_words());
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
+  verb->add_option("--step", options->step, "the time of a step on --card with all memory, where it is known: 845ms");
   verb->add_option("--memory", options->memory, "fast memory: 24GiB, or 25% of the peak (default: a table of sizes)");
   verb->add_option("--host", options->host, "with --card, pinned host memory (default: as much as is needed)");
   verb->add_option("--disk", options->disk, "the speed of the disk each way, 2GB/s (with --card: below host memory)");

@@ -155,4 +155,25 @@ Trace on_card(Trace trace, const Card& card, Estimate estimate) {
   return trace;
 }
 
+Trace on_card(const Trace& trace, const Card& card, Nanoseconds step) {
+  const Trace slow = on_card(trace, card, Estimate::slow), fast = on_card(trace, card, Estimate::fast);
+  std::vector<double> times(trace.ops.size());
+  const auto mixed = [&](double part) {
+    double all = 0;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      const auto a = static_cast<double>(slow.ops[i].time.value), b = static_cast<double>(fast.ops[i].time.value);
+      all += times[i] = a * std::pow(b / a, part);
+    }
+    return all;
+  };
+  const auto wanted = static_cast<double>(step.value);
+  double low = 0, high = 1;
+  for (int round = 0; round < 50; ++round) (mixed((low + high) / 2) > wanted ? low : high) = (low + high) / 2;
+  const double scale = wanted / mixed((low + high) / 2);
+  Trace known = slow;
+  for (std::size_t i = 0; i < times.size(); ++i)
+    known.ops[i].time = {std::max<std::int64_t>(1, std::llround(times[i] * scale))};
+  return known;
+}
+
 }  // namespace vedette

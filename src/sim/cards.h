@@ -33,6 +33,9 @@ enum class Estimate : std::uint8_t {
 // The step with the card's times. Arithmetic is counted of matrix products, convolutions and attention, from the shapes
 // that the trace has; of an operand without a shape its bytes tell. O(ops + operands).
 Trace on_card(Trace trace, const Card& card, Estimate estimate);
+// The same where the whole step is known to take `step` with all memory: each op lies between its two estimates, all at
+// the same part of the way, in logarithms. A step beyond one of them has that one's times, scaled. O((ops + operands)).
+Trace on_card(const Trace& trace, const Card& card, Nanoseconds step);
 
 // Of one op, as above: products and sums, two for each pair. 0: it has no arithmetic to speak of.
 double arithmetic_of(const Trace& trace, const Op& op);

@@ -71,6 +71,20 @@ TEST(OnACard, AnOpTakesAsLongAsItsArithmeticOrItsBytes) {
   EXPECT_DOUBLE_EQ(time(step("aten::add", {{{4}}}, {{{4}}}), Estimate::slow), 10e-6) << "an op has a least time";
 }
 
+TEST(OnACard, AStepOfAKnownTimeIsSharedByItsOperators) {
+  const Card& card = *card_named("h100");
+  Trace trace = step("aten::mm", {{{8192, 8192}, 2}, {{8192, 8192}, 2}}, {{{8192, 8192}, 2}});
+  trace.ops.push_back({.name = "aten::add", .time = {1}, .reads = {{2}, {1}}, .writes = {{0}}});
+  const auto all = [](const Trace& of) { return (of.ops[0].time + of.ops[1].time).value; };
+  const std::int64_t slow = all(on_card(trace, card, Estimate::slow)), fast = all(on_card(trace, card, Estimate::fast));
+  ASSERT_LT(fast, slow);
+  for (const std::int64_t wanted : {fast / 3, fast, (fast + slow) / 2, slow, 3 * slow}) {
+    const Trace known = on_card(trace, card, Nanoseconds{wanted});
+    EXPECT_NEAR(static_cast<double>(all(known)), static_cast<double>(wanted), 2);
+    EXPECT_GT(known.ops[0].time, known.ops[1].time) << "the product stays the longer one";
+  }
+}
+
 TEST(Cards, HaveNamesOfTheirOwnAndMachines) {
   std::set<std::string_view> names;
   for (const Card& card : cards()) {
