@@ -1,4 +1,5 @@
 // Whole sessions without libtorch: a pretended training loop whose every byte is known, in budgets from plenty to tiny.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
