@@ -27,6 +27,9 @@ struct Line {  // a link and its queue
   std::uint32_t running = 0;  // the piece that moves
   std::int64_t work = 0;      // of the running job that is left, in 1/work_per_ns ns of the whole link
   std::int64_t share = 0;     // work done a ns, while as many lines are busy as now
+  // how much a job of so many bytes is, of the latest one: most are of few sizes
+  std::uint64_t timed = 0;
+  std::int64_t whole_work = 0;
   std::int64_t began = 0, first_byte = 0, ended = -1;  // until its first byte a job takes no share of a bus
 
   bool transfers(std::int64_t now) const { return busy && now >= first_byte; }

@@ -40,18 +40,24 @@ Result<Schedule> schedule(const Trace& trace, const Machine& machine, const Plan
   if (!plan.home.empty() && plan.home.size() != trace.tensors.size())
     return Error{Cause::malformed_input, "replay: the plan's home does not name each tensor of the trace"};
   if (auto error = missing(trace, machine, plan)) return *error;
-  Schedule made;
   const std::size_t ops = trace.ops.size();
-  made.issued.resize(ops), made.due.resize(ops), made.in_place.resize(ops), made.recomputed.resize(ops);
-  for (std::uint32_t m = 0; m < plan.moves.size(); ++m) {
-    made.issued[plan.moves[m].issue.value].push_back(m);
-    made.due[plan.moves[m].due.value].push_back(m);
-  }
+  std::vector<InPlace> in_place;
   for (const InPlace& each : plan.in_place) {
-    if (each.op.value < ops) made.in_place[each.op.value].push_back(each.tensor.value);
+    if (each.op.value < ops) in_place.push_back(each);
   }
-  for (std::uint32_t r = 0; r < plan.recomputations.size(); ++r)
-    made.recomputed[plan.recomputations[r].before.value].push_back(r);
+  const auto number = [](std::size_t i) { return i; };
+  Schedule made{
+      .issued = ByOp(
+          ops, plan.moves.size(), [&](std::size_t m) { return plan.moves[m].issue.value; }, number),
+      .due = ByOp(
+          ops, plan.moves.size(), [&](std::size_t m) { return plan.moves[m].due.value; }, number),
+      .in_place = ByOp(
+          ops, in_place.size(), [&](std::size_t i) { return in_place[i].op.value; },
+          [&](std::size_t i) { return in_place[i].tensor.value; }),
+      .recomputed = ByOp(
+          ops, plan.recomputations.size(), [&](std::size_t r) { return plan.recomputations[r].before.value; }, number),
+      .producers = {},
+      .barrier = {}};
   if (!plan.recomputations.empty()) made.producers = producers(trace);
   if (!plan.barriers.empty()) made.barrier.resize(ops);
   for (OpIndex each : plan.barriers) {

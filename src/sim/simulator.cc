@@ -124,7 +124,7 @@ std::optional<Error> Simulation::run_producer(std::uint32_t producer, const std:
 }
 
 std::optional<Error> Simulation::recompute(std::uint32_t op) {
-  const std::vector<std::uint32_t>& list = schedule_.recomputed[op];
+  const std::span<const std::uint32_t> list = schedule_.recomputed[op];
   std::vector<std::uint32_t> pinned;
   for (std::size_t i = 0; i < list.size();) {
     const std::uint32_t producer = in_.plan.recomputations[list[i]].producer.value;
@@ -230,7 +230,7 @@ std::optional<Error> Simulation::run_op(std::uint32_t op) {
   for (const Operand& each : operands(op)) {
     // A tensor made outside of the step's ops, a batch say, is there from the first op that reads it. Chunks of a table
     // persist, and have no uses in the step that stands for the others.
-    const bool first = !in_.trace.tensors[each.tensor].persistent && in_.step.uses[each.tensor].front() == op;
+    const bool first = in_.step.born_at[each.tensor] == op;
     if (auto error = waiting_.demand(op, each.tensor, first || (each.write && !each.read))) return error;
   }
   const std::uint64_t workspace = in_.trace.ops[op].workspace.value;

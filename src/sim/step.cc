@@ -4,34 +4,48 @@
 #include <algorithm>
 #include <limits>
 
-#include "model/liveness.h"
-
 namespace vedette::sim {
 
 std::vector<Operand> operands_of(const Op& op) {
   std::vector<Operand> made;
-  for (const TensorIndex t : operands(op))
-    made.push_back({.tensor = t.value,
-                    .read = std::binary_search(op.reads.begin(), op.reads.end(), t),
-                    .write = std::binary_search(op.writes.begin(), op.writes.end(), t)});
+  made.reserve(op.reads.size() + op.writes.size());
+  auto read = op.reads.begin(), write = op.writes.begin();  // both ascend
+  while (read != op.reads.end() || write != op.writes.end()) {
+    const bool reads = write == op.writes.end() || (read != op.reads.end() && *read <= *write);
+    const bool writes = read == op.reads.end() || (write != op.writes.end() && *write <= *read);
+    made.push_back({.tensor = reads ? read->value : write->value, .read = reads, .write = writes});
+    read += reads ? 1 : 0;
+    write += writes ? 1 : 0;
+  }
   return made;
 }
 
 Step flatten(const Trace& trace) {
+  constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+  const auto ops = static_cast<std::uint32_t>(trace.ops.size()),
+             tensors = static_cast<std::uint32_t>(trace.tensors.size());
   Step step;
-  step.operands.resize(trace.ops.size());
-  step.births.resize(trace.ops.size());
-  step.deaths.resize(trace.ops.size());
-  step.uses.resize(trace.tensors.size());
-  for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
+  step.operands.resize(ops), step.births.resize(ops), step.deaths.resize(ops), step.uses.resize(tensors);
+  step.born_at.assign(tensors, none);
+  std::vector<std::uint32_t> uses(tensors), born(tensors, none), freed(tensors, none);  // as lives() has them
+  for (std::uint32_t i = 0; i < ops; ++i) {
     step.operands[i] = operands_of(trace.ops[i]);
+    for (const Operand& each : step.operands[i]) {
+      ++uses[each.tensor];
+      if (each.write && born[each.tensor] == none) born[each.tensor] = i;
+    }
+    for (const TensorIndex t : trace.ops[i].frees) freed[t.value] = i;
+  }
+  for (std::uint32_t t = 0; t < tensors; ++t) step.uses[t].reserve(uses[t]);
+  for (std::uint32_t i = 0; i < ops; ++i) {
     for (const Operand& each : step.operands[i]) step.uses[each.tensor].push_back(i);
   }
-  const std::vector<Span<OpIndex>> living = lives(trace);
-  for (std::uint32_t t = 0; t < living.size(); ++t) {
-    if (trace.tensors[t].persistent || living[t].begin == living[t].end) continue;
-    step.births[living[t].begin.value].push_back(t);
-    step.deaths[living[t].end.value - 1].push_back(t);
+  for (std::uint32_t t = 0; t < tensors; ++t) {
+    if (trace.tensors[t].persistent || step.uses[t].empty()) continue;
+    step.born_at[t] = step.uses[t].front();
+    if (born[t] == none) continue;
+    step.births[born[t]].push_back(t);
+    step.deaths[std::max(freed[t] == none ? step.uses[t].back() : freed[t], born[t])].push_back(t);
   }
   return step;
 }

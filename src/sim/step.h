@@ -21,6 +21,7 @@ struct Step {
   std::vector<std::vector<std::uint32_t>> births;  // of each op: tensors that it writes first (not persistent)
   std::vector<std::vector<std::uint32_t>> deaths;  // of each op: tensors that are dead after it (not persistent)
   std::vector<std::vector<std::uint32_t>> uses;    // of each tensor: ops, ascending
+  std::vector<std::uint32_t> born_at;  // [tensor]: its first op; the largest number where it persists or has none
 };
 
 std::vector<Operand> operands_of(const Op& op);

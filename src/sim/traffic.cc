@@ -124,6 +124,11 @@ void Traffic::start_jobs() {
       while (!line.busy && !line.queue.empty() && start(line)) again = true;
     }
   }
+  // Shares change with the lines that transfer, and most calls start nothing.
+  std::uint64_t transferring = 0;
+  for (const Line& line : lines_) transferring = transferring << 1 | (line.transfers(now_) ? 1 : 0);
+  if (transferring == shared_by_ && lines_.size() <= 64) return;
+  shared_by_ = transferring;
   share_out(lines_, now_);
 }
 
@@ -160,7 +165,9 @@ bool Traffic::start(Line& line) {
   // Requests overlap: only a link that was idle makes the first byte wait.
   const Nanoseconds latency = line.ended == now_ ? Nanoseconds{} : line.link->latency;
   line.first_byte = now_ + latency.value;
-  line.work = transfer_time({bytes}, line.link->bytes_per_s).value * work_per_ns;
+  if (bytes != line.timed)
+    line.timed = bytes, line.whole_work = transfer_time({bytes}, line.link->bytes_per_s).value * work_per_ns;
+  line.work = line.whole_work;
   if (result_ != nullptr && target == 0) result_->bytes_in += Bytes{bytes};
   if (result_ != nullptr && piece.tier == 0) result_->bytes_out += Bytes{bytes};
   if (piece.tier == 0) remapped_ += granules(piece);
@@ -379,7 +386,7 @@ void Traffic::touch(std::uint32_t index, bool write, std::uint64_t serial) {
   Piece& piece = pieces_.all[index];
   piece.last_use = serial;
   piece.dead = false;
-  if (write) {
+  if (write && piece.copies != std::uint64_t{1} << piece.tier) {
     for (std::uint32_t tier = 0; tier < machine_.tiers.size(); ++tier) {
       if (tier != piece.tier) vacate(piece, tier);
     }

@@ -105,6 +105,7 @@ class Traffic {
   // [tier]: bytes there, and of them those that are queued or moving to the fastest
   std::vector<std::uint64_t> used_, leaves_to_near_;
   std::vector<Line> lines_;
+  std::uint64_t shared_by_ = ~std::uint64_t{0};  // lines that transferred when shares were set last, a bit each
   std::vector<std::uint32_t> line_at_;
   std::vector<std::deque<std::uint32_t>> kept_;  // by tier: pieces whose copies it keeps, oldest first; some are void
   std::vector<std::uint32_t> pins_;              // by tensor

@@ -11,8 +11,8 @@ using Place = Piece::Place;
 
 bool Waiting::in_place(std::uint32_t op, std::uint32_t index) const {
   const Piece& piece = traffic_.piece(index);
-  const std::vector<std::uint32_t>& there = schedule_.in_place[op];
-  return piece.place == Place::lies && in_.machine.tiers[piece.tier].addressable &&
+  const std::span<const std::uint32_t> there = schedule_.in_place[op];
+  return !there.empty() && piece.place == Place::lies && in_.machine.tiers[piece.tier].addressable &&
          std::find(there.begin(), there.end(), piece.tensor) != there.end();
 }
 

@@ -27,6 +27,10 @@ using testing::step;
 
 Setting setting_with(const Machine& machine) { return setting_of(machine, {1}); }
 
+std::vector<Stay> cover(const Trace& trace, const Uses& uses, const Setting& setting, const LinkPrices& prices) {
+  return planning::cover(trace, uses, costs_of(trace, uses, setting), setting, prices);
+}
+
 struct Moved {
   std::int64_t bytes = 0, bytes_at_end = 0;  // at_end: in the last third of the ops
 };
@@ -171,7 +175,7 @@ TEST(Cover, IsLaidOutIntoPlansThatTheJudgeAccepts) {
     for (const std::uint64_t eighths : {0U, 2U, 5U}) {
       const Machine machine = testing::two_tiers({least + (most - least) / 8 * eighths});
       const Setting setting = setting_with(machine);
-      const auto laid_out = lay_out(one, uses, setting, cover(one, uses, setting, {}));
+      const auto laid_out = lay_out(one, uses, costs_of(one, uses, setting), setting, cover(one, uses, setting, {}));
       ASSERT_TRUE(laid_out) << "seed " << seed;
       const auto refused = check(one, machine, plan_of(one, setting, *laid_out));
       EXPECT_FALSE(refused) << "seed " << seed << ": " << refused->message;

@@ -54,6 +54,7 @@ class Room {
   }
 
   std::int64_t at(std::size_t op) const { return most(op, op + 1); }
+  std::int64_t largest() const { return nodes_[1].most; }  // of all; the least number where there are none
 
   // The last of [begin, end) that is larger than `limit`.
   std::optional<std::size_t> last_above(std::size_t begin, std::size_t end, std::int64_t limit) const {

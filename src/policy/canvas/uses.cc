@@ -17,6 +17,10 @@ void add_use(TensorUses& tensor, std::uint32_t op, bool write) {
 // The operands of all ops in a row, each with the next use of its tensor.
 void line_up(const Trace& trace, Uses& all) {
   std::vector<std::uint32_t> first(trace.tensors.size(), Uses::never), last(trace.tensors.size(), Uses::never);
+  std::size_t operands = 0;
+  for (const std::vector<std::uint32_t>& each : all.operands) operands += each.size();
+  for (std::vector<std::uint32_t>* row : {&all.op_of, &all.next}) row->reserve(operands);
+  all.changes.reserve(operands), all.first_operand.reserve(trace.ops.size() + 1);
   all.first_operand.push_back(0);
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
     const auto& writes = trace.ops[i].writes;
@@ -55,6 +59,7 @@ Uses uses_of(const Trace& trace) {
     for (TensorIndex t : op.writes) add_use(all.tensors[t.value], i, true);
     for (TensorIndex t : op.frees) freed[t.value] = i;
     std::vector<std::uint32_t>& operands = all.operands[i];
+    operands.reserve(op.reads.size() + op.writes.size());
     for (TensorIndex t : op.reads) operands.push_back(t.value);
     for (TensorIndex t : op.writes) operands.push_back(t.value);
     std::sort(operands.begin(), operands.end());

@@ -23,6 +23,7 @@ struct Gap {
   double wait_ns = 0;                    // by which both transfers take longer than the gap
   bool chosen = false, writes = true;
   double cost = 0, worth = 0;
+  double read_cost = 0, write_cost = 0;  // the parts of `cost`
   std::uint32_t from() const { return writes ? written : last_use + 1; }
 };
 
@@ -80,21 +81,26 @@ class IdleTime {
 
 class Cover {
  public:
-  Cover(const Trace& trace, const Uses& uses, const Setting& setting, const LinkPrices& prices)
+  Cover(const Trace& trace, const Uses& uses, const Costs& costs, const Setting& setting, const LinkPrices& prices)
       : trace_(trace),
         uses_(uses),
+        costs_(costs),
         setting_(setting),
         prices_(prices),
         ops_(static_cast<std::uint32_t>(trace.ops.size())),
-        missing_(occupied_without_moves(trace, uses, setting.granule)) {
+        missing_(costs.occupied) {
+    gaps_.reserve(uses.op_of.size());
     starts_.resize(2 * std::size_t{ops_} + 1);
     for (std::uint32_t op = 0; op < 2 * ops_; ++op) starts_[op + 1] = starts_[op] + trace.ops[op % ops_].time.value;
   }
 
   std::vector<Stay> run() {
     cut_into_stretches();
-    std::int64_t unused = 0;
-    for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) unused += find_gaps(t);
+    std::int64_t unused = 0;  // bytes of tensors that no op uses, which are away always
+    for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
+      for (std::size_t use = 0; use < uses_.tensors[t].uses.size(); ++use) add_gap(t, use);
+      if (uses_.tensors[t].persistent && uses_.tensors[t].uses.empty()) unused += costs_.room[t];
+    }
     for (std::int64_t& bytes : missing_) bytes -= setting_.budget + unused;
     price_memory();
     choose();
@@ -103,26 +109,28 @@ class Cover {
 
  private:
   void cut_into_stretches();
-  std::int64_t find_gaps(std::uint32_t tensor);
   void add_gap(std::uint32_t tensor, std::size_t use);
   void weigh(const std::vector<double>& memory);
   void see_what_is_written();
-  std::vector<std::int64_t> covered() const;
+  void choose_by_worth(const std::vector<double>& memory, std::vector<std::int64_t>& away);
+  void sum_up(const std::vector<double>& memory);
   void price_memory();
   void choose();
   std::vector<Stay> with_times();
-  double price_at(std::uint32_t op) const { return prices_.of[stretch_[op % ops_]]; }
+  double price_at(std::uint32_t op) const { return prices_.of[stretch_[op < ops_ ? op : (op - ops_) % ops_]]; }
 
   // The gap's ops that count, around the step, as one or two runs of [0, ops).
   template <class Visit>
   void around(const Gap& gap, Visit&& visit) const {
-    const std::uint32_t begin = gap.from() % ops_, end = begin + std::min(gap.until - gap.from(), ops_);
+    const std::uint32_t from = gap.from(), begin = from < ops_ ? from : from - ops_,
+                        end = begin + std::min(gap.until - from, ops_);
     visit(begin, std::min(end, ops_));
     if (end > ops_) visit(0U, end - ops_);
   }
 
   const Trace& trace_;
   const Uses& uses_;
+  const Costs& costs_;
   const Setting& setting_;
   const LinkPrices& prices_;
   const std::uint32_t ops_;
@@ -151,7 +159,6 @@ void Cover::cut_into_stretches() {
 
 void Cover::add_gap(std::uint32_t t, std::size_t use) {
   const TensorUses& tensor = uses_.tensors[t];
-  const Bytes bytes = trace_.tensors[t].bytes;
   const bool last = use + 1 == tensor.uses.size();
   Gap gap{.tensor = t,
           .last_use = tensor.uses[use].op,
@@ -160,29 +167,22 @@ void Cover::add_gap(std::uint32_t t, std::size_t use) {
                                           : tensor.death + 1,
           .returns = !last || tensor.persistent,
           .changed = tensor.uses[use].write,
-          .bytes = static_cast<std::int64_t>(rounded(bytes.value, setting_.granule)),
-          .write_ns = transfer_time(bytes, setting_.write_bytes_per_s).value};
-  if (gap.returns) gap.read_ns = transfer_time(bytes, setting_.read_bytes_per_s).value;
+          .bytes = costs_.room[t],
+          .write_ns = costs_.out_ns[t]};
+  if (gap.returns) gap.read_ns = costs_.in_ns[t];
   gap.written = gap.last_use + 1;
   gap.until = gap.next_use;
   const std::int64_t gone = starts_[gap.written] + gap.write_ns, comes = starts_[gap.until] - gap.read_ns;
   if (gone < comes) {
-    gap.written = static_cast<std::uint32_t>(std::lower_bound(starts_.begin(), starts_.end(), gone) - starts_.begin());
-    gap.until =
-        static_cast<std::uint32_t>(std::upper_bound(starts_.begin(), starts_.end(), comes) - starts_.begin()) - 1;
+    while (starts_[gap.written] < gone) ++gap.written;
+    while (starts_[gap.until] > comes) --gap.until;
   } else {
     gap.wait_ns = static_cast<double>(gone - comes);
   }
   gap.written = std::min(gap.written, gap.until);
+  gap.read_cost = 1 + static_cast<double>(gap.read_ns) * price_at(gap.until);
+  gap.write_cost = static_cast<double>(gap.write_ns) * price_at(gap.written - 1) + gap.wait_ns;
   gaps_.push_back(gap);
-}
-
-// The bytes of a tensor that no op uses, which is away always.
-std::int64_t Cover::find_gaps(std::uint32_t t) {
-  const TensorUses& tensor = uses_.tensors[t];
-  for (std::size_t use = 0; use < tensor.uses.size(); ++use) add_gap(t, use);
-  if (!tensor.persistent || !tensor.uses.empty()) return 0;
-  return static_cast<std::int64_t>(rounded(trace_.tensors[t].bytes.value, setting_.granule));
 }
 
 // A gap is written first where its tensor changed since the chosen one before.
@@ -201,39 +201,60 @@ void Cover::see_what_is_written() {
   }
 }
 
-void Cover::weigh(const std::vector<double>& memory) {
+void Cover::sum_up(const std::vector<double>& memory) {
   sums_.resize(2 * std::size_t{ops_} + 1);
-  for (std::uint32_t op = 0; op < 2 * ops_; ++op) sums_[op + 1] = sums_[op] + memory[op % ops_];
+  for (std::uint32_t op = 0; op < ops_; ++op) sums_[op + 1] = sums_[op] + memory[op];
+  for (std::uint32_t op = 0; op < ops_; ++op) sums_[ops_ + op + 1] = sums_[ops_ + op] + memory[op];
+}
+
+void Cover::weigh(const std::vector<double>& memory) {
+  sum_up(memory);
   see_what_is_written();
   for (Gap& gap : gaps_) {
-    gap.cost = 1 + static_cast<double>(gap.read_ns) * price_at(gap.until);
-    if (gap.writes) gap.cost += static_cast<double>(gap.write_ns) * price_at(gap.written - 1) + gap.wait_ns;
+    gap.cost = gap.read_cost;
+    if (gap.writes) gap.cost += gap.write_cost;
     gap.worth = static_cast<double>(gap.bytes) * (sums_[gap.until] - sums_[gap.from()]);
   }
 }
 
-std::vector<std::int64_t> Cover::covered() const {
-  std::vector<std::int64_t> change(std::size_t{ops_} + 1);
-  for (const Gap& gap : gaps_) {
-    if (!gap.chosen || gap.from() >= gap.until) continue;
-    around(gap, [&](std::uint32_t begin, std::uint32_t end) {
-      change[begin] += gap.bytes;
-      change[end] -= gap.bytes;
-    });
+// Chooses each gap that is worth more than it costs; `away`: the bytes that this has away at each op. What is written
+// depends on what was chosen before.
+void Cover::choose_by_worth(const std::vector<double>& memory, std::vector<std::int64_t>& away) {
+  sum_up(memory);
+  away.assign(std::size_t{ops_} + 1, 0);
+  for (std::size_t first = 0, end = 0; first < gaps_.size(); first = end) {
+    const TensorUses& tensor = uses_.tensors[gaps_[first].tensor];
+    end = first + tensor.uses.size();
+    bool clean = tensor.persistent;
+    if (clean) {
+      for (std::size_t g = first; g < end; ++g) clean = (clean && !gaps_[g].changed) || gaps_[g].chosen;
+    }
+    for (std::size_t g = first; g < end; ++g) {
+      Gap& gap = gaps_[g];
+      clean = clean && !gap.changed;
+      gap.writes = !clean;
+      clean = clean || gap.chosen;
+      const std::uint32_t from = gap.from();
+      const double cost = gap.writes ? gap.read_cost + gap.write_cost : gap.read_cost;
+      gap.chosen = static_cast<double>(gap.bytes) * (sums_[gap.until] - sums_[from]) > cost;
+      if (!gap.chosen || from >= gap.until) continue;
+      around(gap, [&](std::uint32_t begin, std::uint32_t until) {
+        away[begin] += gap.bytes;
+        away[until] -= gap.bytes;
+      });
+    }
   }
-  for (std::uint32_t op = 1; op < ops_; ++op) change[op] += change[op - 1];
-  return change;
+  for (std::uint32_t op = 1; op < ops_; ++op) away[op] += away[op - 1];
 }
 
 void Cover::price_memory() {
   const double first = 1e9 / static_cast<double>(std::max<std::uint64_t>(setting_.read_bytes_per_s, 1)) / ops_;
   std::vector<double> memory(ops_);
+  std::vector<std::int64_t> away;
   for (std::uint32_t op = 0; op < ops_; ++op) memory[op] = missing_[op] > 0 ? first : 0;
   memory_.assign(ops_, 0);
   for (int round = 0; round < rounds; ++round) {
-    weigh(memory);
-    for (Gap& gap : gaps_) gap.chosen = gap.worth > gap.cost;
-    const std::vector<std::int64_t> away = covered();
+    choose_by_worth(memory, away);
     const double slower = rate * slows_from / std::max(round, slows_from);
     for (std::uint32_t op = 0; op < ops_; ++op) {
       if (missing_[op] <= 0) continue;
@@ -264,6 +285,7 @@ void Cover::choose() {
     around(gap, [&](std::uint32_t begin, std::uint32_t end) { missing.add(begin, end, bytes); });
   };
   for (const std::uint32_t g : order) {
+    if (missing.largest() <= 0) break;
     if (most(gaps_[g]) <= 0) continue;
     gaps_[g].chosen = true;
     add(gaps_[g], -gaps_[g].bytes);
@@ -313,9 +335,10 @@ std::vector<Stay> Cover::with_times() {
 
 }  // namespace
 
-std::vector<Stay> cover(const Trace& trace, const Uses& uses, const Setting& setting, const LinkPrices& prices) {
+std::vector<Stay> cover(const Trace& trace, const Uses& uses, const Costs& costs, const Setting& setting,
+                        const LinkPrices& prices) {
   if (trace.ops.empty()) return {};
-  return Cover(trace, uses, setting, prices).run();
+  return Cover(trace, uses, costs, setting, prices).run();
 }
 
 }  // namespace vedette::planning

@@ -23,6 +23,7 @@ struct LinkPrices {
 };
 
 // The stays of a step that repeats, for lay_out(). O(gaps x rounds + gaps log ops).
-std::vector<Stay> cover(const Trace& trace, const Uses& uses, const Setting& setting, const LinkPrices& prices);
+std::vector<Stay> cover(const Trace& trace, const Uses& uses, const Costs& costs, const Setting& setting,
+                        const LinkPrices& prices);
 
 }  // namespace vedette::planning

@@ -89,6 +89,7 @@ class SessionFit {
              FoundForParts found)
       : trace_(parts.trace),
         uses_(uses_of(trace_)),
+        costs_(costs_of(trace_, uses_, setting)),
         step_(sim::flatten(trace_)),
         early_(session_of(machine, false)),
         bus_(session_of(machine, true)),
@@ -133,10 +134,10 @@ class SessionFit {
 
   // True: costs less than all before, and is kept.
   bool consider(std::vector<Stay> stays, const PlanCost& plan_cost) {
-    auto laid_out = lay_out(trace_, uses_, setting_, std::move(stays));
+    auto laid_out = lay_out(trace_, uses_, costs_, setting_, std::move(stays));
     if (!laid_out) return false;
     std::vector<Stay> gaps = *laid_out;
-    if (features_.issuing_early) fetch_early(trace_, uses_, setting_, step_ns_ / most_lead, 0, gaps);
+    if (features_.issuing_early) fetch_early(trace_, costs_, setting_, step_ns_ / most_lead, 0, gaps);
     Plan plan = plan_of(trace_, setting_, gaps);
     const auto replayed = plan_cost.simulate(plan);
     if (!replayed || plan_cost.cost(*replayed) >= cost_) return false;
@@ -168,7 +169,7 @@ class SessionFit {
     for (const std::int64_t part : {512, 128, 32, 8}) {
       if (tries-- == 0) return;
       knobs.clean_after_last_use_ns = step_ns_ / part;
-      if (consider(sweep(trace_, uses_, setting_, knobs), plan_cost)) found_.knobs = knobs;
+      if (consider(sweep(trace_, uses_, costs_, setting_, knobs), plan_cost)) found_.knobs = knobs;
     }
   }
 
@@ -192,6 +193,7 @@ class SessionFit {
 
   const Trace& trace_;
   const Uses uses_;
+  const Costs costs_;
   const sim::Step step_;
   const Machine early_, bus_;  // with the session's fetches, one op early; on the disk's one bus, with all habits
   const Setting& setting_;

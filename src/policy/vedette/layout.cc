@@ -19,19 +19,19 @@ constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 // Bytes in use per op, of a step that repeats.
 class Ring {
  public:
-  Ring(const Trace& trace, const Uses& uses, std::uint64_t granule)
-      : bytes_(occupied_without_moves(trace, uses, granule)) {}
+  explicit Ring(const Costs& costs) : bytes_(costs.occupied) {}
 
   // Less the bytes that are away in the gaps. O(ops + gaps), however long they are.
-  void leave_out(const Trace& trace, std::uint64_t granule, const std::vector<Stay>& gaps) {
+  void leave_out(const Costs& costs, const std::vector<Stay>& gaps) {
     const std::uint32_t n = ops();
     std::vector<std::int64_t> change(std::size_t{n} + 1);
     std::int64_t always = 0;
     for (const Stay& gap : gaps) {
       if (gap.fetch <= gap.gone) continue;
-      const auto room = static_cast<std::int64_t>(rounded(trace.tensors[gap.tensor].bytes.value, granule));
-      always += room * ((gap.fetch - gap.gone) / n);
-      const std::uint32_t begin = gap.gone % n, end = begin + (gap.fetch - gap.gone) % n;
+      const std::int64_t room = costs.room[gap.tensor];
+      const std::uint32_t length = gap.fetch - gap.gone, begin = gap.gone < n ? gap.gone : gap.gone % n;
+      if (length >= n) always += room * (length / n);
+      const std::uint32_t end = begin + (length < n ? length : length % n);
       change[begin] += room;
       change[std::min(end, n)] -= room;
       if (end > n) change[0] += room, change[end - n] -= room;
@@ -45,10 +45,6 @@ class Ring {
  private:
   std::vector<std::int64_t> bytes_;
 };
-
-std::int64_t room_of(const Trace& trace, const Setting& setting, std::uint32_t tensor) {
-  return static_cast<std::int64_t>(rounded(trace.tensors[tensor].bytes.value, setting.granule));
-}
 
 // Is op inside [begin, end), which may reach into the next step?
 bool covers(std::uint32_t begin, std::uint32_t end, std::uint32_t op, std::uint32_t ops) {
@@ -85,23 +81,22 @@ std::uint32_t free_from(const Room& room, std::uint32_t ops, std::uint32_t begin
 // as the walk goes on: a search among all gaps would make a step of n ops cost n x n.
 class Repair {
  public:
-  Repair(const Trace& trace, const Uses& uses, const Setting& setting, std::vector<Stay>& gaps)
-      : trace_(trace),
-        uses_(uses),
+  Repair(const Trace& trace, const Uses& uses, const Costs& costs, const Setting& setting, std::vector<Stay>& gaps)
+      : uses_(uses),
+        costs_(costs),
         setting_(setting),
         gaps_(gaps),
         ops_(static_cast<std::uint32_t>(trace.ops.size())),
         operands_(static_cast<std::uint32_t>(uses.op_of.size())),
-        leaves_at_(ops_),
-        comes_at_(ops_),
-        away_after_(operands_),
-        near_(std::size_t{operands_} * 2) {}
+        near_(0) {}
 
   bool run() {
-    Ring ring(trace_, uses_, setting_.granule);
-    ring.leave_out(trace_, setting_.granule, gaps_);
+    Ring ring(costs_);
+    ring.leave_out(costs_, gaps_);
     if (ops_ == 0 || *std::max_element(ring.bytes().begin(), ring.bytes().end()) <= setting_.budget) return true;
     room_.emplace(ring.bytes());
+    leaves_at_.resize(ops_), comes_at_.resize(ops_), away_after_.resize(operands_);
+    near_ = Marks(std::size_t{operands_} * 2);
     for (std::uint32_t g = 0; g < gaps_.size(); ++g) watch(g);
     for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t) start(t);
     for (std::uint32_t op = 0; op < ops_; ++op) {
@@ -117,7 +112,7 @@ class Repair {
  private:
   std::uint32_t unrolled(std::uint32_t begin, std::uint32_t op) const { return op < begin ? op + ops_ : op; }
   void give(std::uint32_t begin, std::uint32_t end, std::uint32_t tensor) {
-    add_around(*room_, ops_, begin, end, -room_of(trace_, setting_, tensor));
+    add_around(*room_, ops_, begin, end, -costs_.room[tensor]);
   }
 
   // The place of tensor t among the operands of all ops, at op `op`; operands_ where it is none of that op's.
@@ -245,8 +240,8 @@ class Repair {
     return true;
   }
 
-  const Trace& trace_;
   const Uses& uses_;
+  const Costs& costs_;
   const Setting& setting_;
   std::vector<Stay>& gaps_;
   std::uint32_t ops_, operands_;
@@ -263,8 +258,8 @@ class Repair {
 
 }  // namespace
 
-std::optional<std::vector<Stay>> lay_out(const Trace& trace, const Uses& uses, const Setting& setting,
-                                         std::vector<Stay> gaps) {
+std::optional<std::vector<Stay>> lay_out(const Trace& trace, const Uses& uses, const Costs& costs,
+                                         const Setting& setting, std::vector<Stay> gaps) {
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
   for (Stay& gap : gaps) {
     const std::uint32_t base = gap.last_use / ops * ops;
@@ -278,16 +273,16 @@ std::optional<std::vector<Stay>> lay_out(const Trace& trace, const Uses& uses, c
     if (!uses.tensors[t].persistent || !uses.tensors[t].uses.empty()) continue;
     gaps.push_back({.tensor = t, .last_use = 0, .gone = 0, .fetch = ops, .next_use = ops, .returns = false});
   }
-  if (!Repair(trace, uses, setting, gaps).run()) return std::nullopt;
+  if (!Repair(trace, uses, costs, setting, gaps).run()) return std::nullopt;
   std::erase_if(gaps, [](const Stay& gap) { return gap.fetch <= gap.gone; });
   return gaps;
 }
 
-void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, std::int64_t lead_ns, std::int64_t spare,
-                 std::vector<Stay>& gaps) {
+void fetch_early(const Trace& trace, const Costs& costs, const Setting& setting, std::int64_t lead_ns,
+                 std::int64_t spare, std::vector<Stay>& gaps) {
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
-  Ring ring(trace, uses, setting.granule);
-  ring.leave_out(trace, setting.granule, gaps);
+  Ring ring(costs);
+  ring.leave_out(costs, gaps);
   Room room(ring.bytes());
   std::vector<std::int64_t> starts(std::size_t{ops} * 2 + 1);
   for (std::uint32_t op = 0; op < 2 * ops; ++op) starts[op + 1] = starts[op] + trace.ops[op % ops].time.value;
@@ -295,8 +290,9 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
   for (std::uint32_t g = 0; g < gaps.size(); ++g) {
     if (gaps[g].returns) order.push_back(g);
   }
+  const auto due = [&](std::uint32_t g) { return gaps[g].next_use < ops ? gaps[g].next_use : gaps[g].next_use - ops; };
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::pair(gaps[a].next_use % ops, gaps[a].fetch) < std::pair(gaps[b].next_use % ops, gaps[b].fetch);
+    return std::pair(due(a), gaps[a].fetch) < std::pair(due(b), gaps[b].fetch);
   });
   // Ops are counted from the step in which the fetch is due, and may be negative: a queue works in order, so no fetch
   // is issued before those that are due earlier.
@@ -304,7 +300,7 @@ void fetch_early(const Trace& trace, const Uses& uses, const Setting& setting, s
   for (std::uint32_t g : order) {
     Stay& gap = gaps[g];
     const std::int64_t shift = gap.next_use / ops * ops;
-    const std::int64_t bytes = room_of(trace, setting, gap.tensor);
+    const std::int64_t bytes = costs.room[gap.tensor];
     // The last op that begins so early, and the moves that may be before it.
     const auto in_time =
         std::upper_bound(starts.begin(), starts.end(), starts[gap.next_use] - lead_ns) - starts.begin() - 1;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include "model/producers.h"
@@ -64,6 +63,11 @@ Recomputer::Recomputer(const Trace& trace, const Machine& machine)
                          .segment = static_cast<std::size_t>(starts[last] / segment_ns)});
     }
   }
+  std::stable_sort(gaps_.begin(), gaps_.end(), [](const Gap& a, const Gap& b) { return a.last < b.last; });
+  std::map<std::pair<std::uint64_t, double>, std::uint32_t> kinds;
+  for (Gap& gap : gaps_)
+    gap.kind = kinds.try_emplace({trace.tensors[gap.tensor].bytes.value, gap.cost}, kinds.size()).first->second;
+  kinds_ = static_cast<std::uint32_t>(kinds.size());
 }
 
 void Recomputer::find_shares(Setting setting, std::uint32_t percent) {
@@ -77,11 +81,6 @@ void Recomputer::find_shares(Setting setting, std::uint32_t percent) {
                               : priced_.empty()     ? StretchPrices{}
                                                     : std::prev(near)->second.prices;
   priced_[percent] = price(trace_, uses_, setting, gaps, start);
-  if (!by_time_.empty()) return;
-  by_time_.resize(gaps_.size());
-  std::iota(by_time_.begin(), by_time_.end(), 0U);
-  std::stable_sort(by_time_.begin(), by_time_.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return gaps_[a].last < gaps_[b].last; });
 }
 
 std::uint32_t Recomputer::writer(std::uint32_t tensor, std::uint32_t before) const {
@@ -106,59 +105,85 @@ double Recomputer::cost(std::uint32_t tensor, std::uint32_t at, int depth) const
   return ns;
 }
 
-// One walk through the step: which tensors are dropped, and when each is recomputed.
+// One walk through the step: which tensors are dropped, and when each is recomputed. Its trace is made on demand;
+// without it only the ops before which something is made are looked at.
 class RecomputeWalk {
  public:
   RecomputeWalk(const Recomputer& recomputer, const RecomputeRule& rule,
-                const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept)
+                const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept, bool with_trace)
       : r_(recomputer),
         rule_(rule),
         kept_(kept),
+        with_trace_(with_trace),
         life_(r_.trace_.tensors.size()),
-        away_(r_.trace_.tensors.size(), no_op) {}
+        away_(r_.trace_.tensors.size(), no_op),
+        makes_(r_.trace_.ops.size()) {}
 
   Recomputed walk() {
     prepare();
-    for (std::uint32_t op = 0; op < r_.trace_.ops.size(); ++op) visit(op);
+    for (std::uint32_t op = 0; op < r_.trace_.ops.size(); ++op) {
+      if (with_trace_ || makes_[op] != 0) visit(op);
+      for (; dropped_ < drops_.size() && r_.gaps_[drops_[dropped_]].last == op; ++dropped_)
+        drop(r_.gaps_[drops_[dropped_]].tensor, op);
+    }
     return std::move(made_);
   }
   // (tensor, last use) of tensors that would have to be thrown away no more for the rule, or the room, to hold.
   const std::set<std::pair<std::uint32_t, std::uint32_t>>& excess() const { return excess_; }
+  std::int64_t ns() const { return ns_; }  // of producers
 
  private:
   void prepare() {
-    drop_after_.resize(r_.trace_.ops.size());
-    if (rule_.shares_at != 0) drop_shares();
-    for (const Recomputer::Gap& gap : r_.gaps_) {
-      if (rule_.shares_at != 0) break;
-      const double bytes = static_cast<double>(r_.trace_.tensors[gap.tensor].bytes.value);
-      if (gap.cost <= rule_.ns_per_byte[gap.segment] * bytes && gap.ns >= rule_.least_gap_ns &&
-          !kept_.contains({gap.tensor, gap.last}))
-        drop_after_[gap.last].push_back(gap.tensor);
+    if (rule_.shares_at != 0) {
+      drop_shares();
+    } else {
+      for (std::uint32_t g = 0; g < r_.gaps_.size(); ++g) {
+        const double bytes = static_cast<double>(r_.trace_.tensors[r_.gaps_[g].tensor].bytes.value);
+        if (r_.gaps_[g].cost <= rule_.ns_per_byte[r_.gaps_[g].segment] * bytes) choose(g);
+      }
     }
-    made_.trace = {};
-    for (std::uint32_t t = 0; t < r_.trace_.tensors.size(); ++t) life_[t] = begin_life(t);
+    const auto tensors = static_cast<std::uint32_t>(r_.trace_.tensors.size());
+    if (with_trace_) made_.trace.tensors.reserve(tensors + drops_.size());
+    made_.origin.reserve(tensors + drops_.size());
+    for (std::uint32_t t = 0; t < tensors; ++t) life_[t] = begin_life(t);
+    if (with_trace_) made_.trace.ops.reserve(r_.trace_.ops.size());
   }
 
   // Equal layers have equal shares: of each kind of gap so many are taken that the sums keep up along the step.
   void drop_shares() {
     const std::vector<double>& shares = r_.priced_.at(rule_.shares_at).shares;
-    std::map<std::pair<std::uint64_t, double>, double> due;  // by bytes and producers' time
-    for (const std::uint32_t g : r_.by_time_) {
-      const Recomputer::Gap& gap = r_.gaps_[g];
-      double& sum = due[{r_.trace_.tensors[gap.tensor].bytes.value, gap.cost}];
-      sum += std::clamp(shares[g] * rule_.ns_per_byte[gap.segment], 0.0, 1.0);
+    std::vector<double> due(r_.kinds_);
+    for (std::uint32_t g = 0; g < r_.gaps_.size(); ++g) {
+      double& sum = due[r_.gaps_[g].kind];
+      sum += std::clamp(shares[g] * rule_.ns_per_byte[r_.gaps_[g].segment], 0.0, 1.0);
       if (sum < 0.5) continue;
       sum -= 1;
-      if (gap.ns >= rule_.least_gap_ns && !kept_.contains({gap.tensor, gap.last}))
-        drop_after_[gap.last].push_back(gap.tensor);
+      choose(g);
     }
+  }
+
+  void choose(std::uint32_t g) {
+    const Recomputer::Gap& gap = r_.gaps_[g];
+    if (gap.ns < rule_.least_gap_ns || (!kept_.empty() && kept_.contains({gap.tensor, gap.last}))) return;
+    drops_.push_back(g);
+    makes_[gap.next] = 1;
+  }
+
+  void drop(std::uint32_t t, std::uint32_t op) {
+    away_[t] = op;
+    made_.drops.push_back({.issue = {op},
+                           .due = {op + 1},
+                           .extent = {.tensor = {t}, .part = {}},
+                           .source = {0},
+                           .target = {0},
+                           .verb = Verb::drop});
   }
 
   std::uint32_t begin_life(std::uint32_t t) {
     const Tensor& tensor = r_.trace_.tensors[t];
-    made_.trace.tensors.push_back(
-        {.name = {}, .bytes = tensor.bytes, .kind = tensor.kind, .persistent = tensor.persistent});
+    if (with_trace_)
+      made_.trace.tensors.push_back(
+          {.name = {}, .bytes = tensor.bytes, .kind = tensor.kind, .persistent = tensor.persistent});
     made_.origin.push_back(t);
     return static_cast<std::uint32_t>(made_.origin.size() - 1);
   }
@@ -183,9 +208,11 @@ class RecomputeWalk {
     for (TensorIndex t : traced.reads) {
       if (away_[t.value] != no_op) make(t.value, op, 0, made);
     }
-    for (TensorIndex t : traced.reads) made.reads.push_back({life_[t.value]});
-    for (TensorIndex t : traced.writes) made.writes.push_back({life_[t.value]});
-    for (TensorIndex t : traced.frees) made.frees.push_back({life_[t.value]});
+    const auto name_lives = [&](const std::vector<TensorIndex>& tensors, std::vector<TensorIndex>& lives) {
+      lives.reserve(lives.size() + tensors.size());
+      for (TensorIndex t : tensors) lives.push_back({life_[t.value]});
+    };
+    name_lives(traced.reads, made.reads), name_lives(traced.writes, made.writes), name_lives(traced.frees, made.frees);
     // Nothing here is less than the judge will count.
     if (!recomputed_here_.empty()) made.workspace = {workspace_of(op)};
     for (std::vector<TensorIndex>* list : {&made.reads, &made.writes, &made.frees}) {
@@ -194,16 +221,8 @@ class RecomputeWalk {
     }
     std::erase_if(made.reads, [&](TensorIndex t) { return born_here(t.value); });
     if (!recomputed_here_.empty()) keep_within_room(op, made);
-    made_.trace.ops.push_back(std::move(made));
-    for (std::uint32_t t : drop_after_[op]) {
-      away_[t] = op;
-      made_.drops.push_back({.issue = {op},
-                             .due = {op + 1},
-                             .extent = {.tensor = {t}, .part = {}},
-                             .source = {0},
-                             .target = {0},
-                             .verb = Verb::drop});
-    }
+    ns_ += (made.time - traced.time).value;
+    if (with_trace_) made_.trace.ops.push_back(std::move(made));
   }
 
   // Recomputation ends before the op's births, so these may leave their room to it.
@@ -294,10 +313,14 @@ class RecomputeWalk {
   const Recomputer& r_;
   const RecomputeRule& rule_;
   const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept_;
+  const bool with_trace_;
+  std::int64_t ns_ = 0;
   std::vector<std::uint32_t> life_;  // [tensor]: its life now, in the new trace
   // [tensor]: the op after which it was thrown away; no_op: it was not
   std::vector<std::uint32_t> away_;
-  std::vector<std::vector<std::uint32_t>> drop_after_;  // [op]
+  std::vector<std::uint32_t> drops_;  // of the gaps, in order
+  std::size_t dropped_ = 0;           // of them, so far
+  std::vector<char> makes_;           // [op]: a tensor that was dropped is read by it next
   std::set<std::uint32_t> temporary_;
   std::uint64_t temporary_bytes_ = 0, scratch_ = 0;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> recomputed_here_;
@@ -323,17 +346,25 @@ Plan plan_of_origin(const Trace& trace, const Recomputed& recomputed, const Plan
   return whole;
 }
 
-Recomputed Recomputer::apply(const RecomputeRule& rule) const {
+Decided Recomputer::decide(const RecomputeRule& rule) const {
   constexpr int most_walks = 12;
-  std::set<std::pair<std::uint32_t, std::uint32_t>> kept;
+  Decided decided{.rule = rule, .kept = {}, .recomputations = {}, .drops = {}};
   for (int walks = 1;; ++walks) {
-    RecomputeRule now = rule;
-    if (walks == most_walks) now.ns_per_byte.fill(-1);  // never settles: nothing is recomputed
-    RecomputeWalk walk(*this, now, kept);
+    if (walks == most_walks) decided.rule.ns_per_byte.fill(-1);  // never settles: nothing is recomputed
+    RecomputeWalk walk(*this, decided.rule, decided.kept, false);
     Recomputed made = walk.walk();
-    if (walk.excess().empty() || walks == most_walks) return made;
-    kept.insert(walk.excess().begin(), walk.excess().end());
+    if (walk.excess().empty() || walks == most_walks) {
+      decided.recomputations = std::move(made.recomputations);
+      decided.drops = std::move(made.drops);
+      decided.ns = walk.ns();
+      return decided;
+    }
+    decided.kept.insert(walk.excess().begin(), walk.excess().end());
   }
+}
+
+Recomputed Recomputer::apply(const Decided& decided) const {
+  return RecomputeWalk(*this, decided.rule, decided.kept, true).walk();
 }
 
 }  // namespace vedette::planning

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "policy/canvas/uses.h"
@@ -39,6 +41,15 @@ struct Recomputed {
   std::vector<Move> drops;                    // by issue
 };
 
+// The tensors that a rule drops and makes again, before its trace is made.
+struct Decided {
+  RecomputeRule rule;
+  std::set<std::pair<std::uint32_t, std::uint32_t>> kept;  // (tensor, last use): what the rule would drop, and is not
+  std::vector<Recomputation> recomputations;               // as in Recomputed
+  std::vector<Move> drops;
+  std::int64_t ns = 0;  // of producers that run again
+};
+
 // A plan for the lives, as one for the trace that they were made of: thrown-away tensors leave before written ones.
 Plan plan_of_origin(const Trace& trace, const Recomputed& recomputed, const Plan& lives);
 
@@ -46,9 +57,10 @@ class Recomputer {
  public:
   Recomputer(const Trace& trace, const Machine& machine);
 
-  // The trace unchanged where nothing is worth it. O(ops + accesses + recomputations).
-  Recomputed apply(const RecomputeRule& rule) const;
-  void find_shares(Setting setting, std::uint32_t percent);                                // for rules by shares
+  // Nothing where nothing is worth it. O(ops + gaps + recomputations).
+  Decided decide(const RecomputeRule& rule) const;
+  Recomputed apply(const Decided& decided) const;            // O(ops + accesses + recomputations)
+  void find_shares(Setting setting, std::uint32_t percent);  // for rules by shares
   Nanoseconds time_of(OpIndex producer) const { return producers_[producer.value].time; }  // where the machine can
 
  private:
@@ -57,6 +69,7 @@ class Recomputer {
     double cost = 0;                               // ns of producers
     std::int64_t ns = 0;                           // of the ops between the two
     std::size_t segment = 0;                       // of the step, in which its last use lies
+    std::uint32_t kind = 0;                        // the same bytes and cost
   };
   friend class RecomputeWalk;
 
@@ -71,9 +84,9 @@ class Recomputer {
   std::vector<std::vector<std::uint32_t>> writers_;  // [tensor]: ops, ascending
   std::vector<Op> producers_;                        // [op]
   std::vector<char> replayable_;                     // [op]
-  std::vector<Gap> gaps_;                            // that can be bridged, and span an op that does not fit
-  std::map<std::uint32_t, Priced> priced_;           // shares of gaps_, by percent of the memory
-  std::vector<std::uint32_t> by_time_;               // of gaps_, by last use
+  std::vector<Gap> gaps_;  // that can be bridged, and span an op that does not fit; by last use, then tensor
+  std::uint32_t kinds_ = 0;
+  std::map<std::uint32_t, Priced> priced_;  // shares of gaps_, by percent of the memory
 };
 
 }  // namespace vedette::planning

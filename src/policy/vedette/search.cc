@@ -138,15 +138,15 @@ bool Search::consider(Choice choice) {
   variants_.cut(v);
   const Trace& trace = v.parts.trace;
   const Setting& setting = variants_.setting(choice.share);
-  auto gaps = lay_out(
-      trace, v.uses, setting,
-      choice.cover ? cover(trace, v.uses, setting, *choice.cover) : sweep(trace, v.uses, setting, choice.knobs));
+  auto gaps = lay_out(trace, v.uses, v.costs, setting,
+                      choice.cover ? cover(trace, v.uses, v.costs, setting, *choice.cover)
+                                   : sweep(trace, v.uses, v.costs, setting, choice.knobs));
   if (!gaps) return false;
   std::vector<Stay> stays = rules_.knobs_only ? *gaps : std::vector<Stay>{};
   const Spread spread = spread_over_tiers(trace, machine_, setting_, choice.far, *gaps);
   if (!spread.fits && best_.found) return false;  // by its estimate; without a plan the simulation decides
-  fetch_far_early(trace, v.uses, machine_, setting_, *gaps);
-  if (features_.issuing_early) fetch_early(trace, v.uses, setting_, step_ns_ / most_lead, 0, *gaps);
+  fetch_far_early(trace, v.costs, machine_, setting_, *gaps);
+  if (features_.issuing_early) fetch_early(trace, v.costs, setting_, step_ns_ / most_lead, 0, *gaps);
   Plan plan = plan_of(trace, setting_, *gaps);
   const PlanCost plan_cost(trace, v.step, machine_, rules_.link_cost);
   const std::int64_t longest = best_.found ? std::max(best_.cost, accepted_) : never;

@@ -15,6 +15,8 @@ std::uint64_t part_bytes(std::uint64_t budget, std::uint64_t granule) {
 Split split(const Trace& trace, std::uint64_t part_bytes) {
   Split made;
   std::vector<Span<std::uint32_t>> parts(trace.tensors.size());
+  made.trace.tensors.reserve(trace.tensors.size()), made.extents.reserve(trace.tensors.size());
+  made.trace.ops.reserve(trace.ops.size());
   for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
     const Tensor& tensor = trace.tensors[t];
     const std::uint64_t bytes = tensor.bytes.value;
@@ -33,6 +35,7 @@ Split split(const Trace& trace, std::uint64_t part_bytes) {
   }
   const auto all_of = [&](const std::vector<TensorIndex>& tensors) {
     std::vector<TensorIndex> all;
+    all.reserve(tensors.size());
     for (TensorIndex t : tensors) {
       for (std::uint32_t p = parts[t.value].begin; p < parts[t.value].end; ++p) all.push_back({p});
     }

@@ -28,14 +28,15 @@ struct State {
 
 class Sweep {
  public:
-  Sweep(const Trace& trace, const Uses& uses, const Setting& setting, const Knobs& knobs)
+  Sweep(const Trace& trace, const Uses& uses, const Costs& costs, const Setting& setting, const Knobs& knobs)
       : trace_(trace),
         uses_(uses),
+        costs_(costs),
         setting_(setting),
         knobs_(knobs),
         ops_(static_cast<std::uint32_t>(trace.ops.size())),
         operands_(static_cast<std::uint32_t>(uses.op_of.size())),
-        room_(copies(occupied_without_moves(trace, uses, setting.granule))),
+        room_(copies(costs.occupied)),
         state_(trace.tensors.size()),
         near_(std::size_t{operands_} * (steps + 1) + trace.tensors.size()),
         away_(std::size_t{operands_} * (steps + 1)) {
@@ -52,7 +53,7 @@ class Sweep {
   std::vector<Stay> run() {
     if (knobs_.kept > 0) choose_kept();
     start_away();
-    for (std::uint32_t at = 0; at < ops_ * steps; ++at) visit(at);
+    for (std::uint32_t at = 0, end = end_of_middle(); at < end; ++at) visit(at);
     std::vector<Stay> middle;
     for (const Stay& gap : gaps_) {
       if (gap.last_use < ops_ || gap.last_use >= 2 * ops_ || gap.fetch < gap.gone) continue;
@@ -67,8 +68,14 @@ class Sweep {
     for (std::uint32_t i = 0; i < steps; ++i) all.insert(all.end(), one.begin(), one.end());
     return all;
   }
-  std::int64_t size(std::uint32_t t) const {
-    return static_cast<std::int64_t>(rounded(trace_.tensors[t].bytes.value, setting_.granule));
+  std::int64_t size(std::uint32_t t) const { return costs_.room[t]; }
+  // From here on no gap of the middle step changes: what outlives it has been used in the last one.
+  std::uint32_t end_of_middle() const {
+    std::uint32_t last = 0;
+    for (const TensorUses& tensor : uses_.tensors) {
+      if (tensor.persistent && !tensor.uses.empty()) last = std::max(last, tensor.uses.front().op + 1);
+    }
+    return (steps - 1) * ops_ + last;
   }
   // Time at which slot `at` begins: stalls so far are in, stalls to come are not.
   std::int64_t time_of(std::uint32_t at) const {
@@ -100,6 +107,7 @@ class Sweep {
 
   const Trace& trace_;
   const Uses& uses_;
+  const Costs& costs_;
   const Setting& setting_;
   const Knobs& knobs_;
   std::uint32_t ops_, operands_;
@@ -217,7 +225,7 @@ std::int64_t Sweep::evict(std::uint32_t t, std::uint32_t at, bool forced) {
            .writes = !state.clean};
   std::int64_t free_at = time_of(std::min(at, gap.gone));
   if (gap.writes) {
-    const std::int64_t work = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value;
+    const std::int64_t work = costs_.out_ns[t];
     std::uint32_t slot = 0;
     free_at = place_write(gap.gone, work, &slot) + setting_.write_latency.value;
     if (setting_.shared && slot >= at) reads_end_ = std::max(reads_end_, time_of(at)) + work;
@@ -241,7 +249,7 @@ void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
   away_.erase(state.key);
   room_.add(at, state.next, size(t));
   if (state.gap != forever) gaps_[state.gap].fetch = at;
-  const std::int64_t work = transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
+  const std::int64_t work = costs_.in_ns[t];
   reads_end_ = std::max(reads_end_, time_of(at) + setting_.read_latency.value) + work;
   state.arrives = reads_end_;
   if (setting_.shared) {
@@ -336,8 +344,7 @@ void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
   if (state.clean || ahead < 0 || state.next == forever) return;
   if (time_of(writes_end_) > time_of(at + 1) + ahead) return;
   if (uses_.changes[state.key % operands_]) return;
-  const std::int64_t trip = transfer_time(trace_.tensors[t].bytes, setting_.write_bytes_per_s).value +
-                            transfer_time(trace_.tensors[t].bytes, setting_.read_bytes_per_s).value;
+  const std::int64_t trip = costs_.out_ns[t] + costs_.in_ns[t];
   constexpr std::int64_t trips = 8;  // shorter gaps are left alone: measured at 2 and 8
   if (time_of(state.next) - time_of(at) > trips * trip) evict(t, at + 1, false);
 }
@@ -377,27 +384,55 @@ void Sweep::visit(std::uint32_t at) {
   note_uses(at);
 }
 
-}  // namespace
+std::vector<std::int64_t> rooms_of(const Trace& trace, std::uint64_t granule) {
+  std::vector<std::int64_t> rooms;
+  rooms.reserve(trace.tensors.size());
+  for (const Tensor& tensor : trace.tensors)
+    rooms.push_back(static_cast<std::int64_t>(rounded(tensor.bytes.value, granule)));
+  return rooms;
+}
 
-std::vector<std::int64_t> occupied_without_moves(const Trace& trace, const Uses& uses, std::uint64_t granule) {
+std::vector<std::int64_t> occupied_by(const Trace& trace, const Uses& uses, const std::vector<std::int64_t>& rooms) {
   std::vector<std::int64_t> occupied(trace.ops.size());
   std::int64_t live = 0;
-  for (std::uint32_t t = 0; t < uses.tensors.size(); ++t) {
-    if (uses.tensors[t].persistent) live += static_cast<std::int64_t>(rounded(trace.tensors[t].bytes.value, granule));
-  }
+  for (std::uint32_t t = 0; t < uses.tensors.size(); ++t) live += uses.tensors[t].persistent ? rooms[t] : 0;
   for (std::uint32_t op = 0; op < trace.ops.size(); ++op) {
-    for (std::uint32_t t : uses.births[op])
-      live += static_cast<std::int64_t>(rounded(trace.tensors[t].bytes.value, granule));
+    for (std::uint32_t t : uses.births[op]) live += rooms[t];
     occupied[op] = live + static_cast<std::int64_t>(trace.ops[op].workspace.value);
-    for (std::uint32_t t : uses.deaths[op])
-      live -= static_cast<std::int64_t>(rounded(trace.tensors[t].bytes.value, granule));
+    for (std::uint32_t t : uses.deaths[op]) live -= rooms[t];
   }
   return occupied;
 }
 
-std::vector<Stay> sweep(const Trace& trace, const Uses& uses, const Setting& setting, const Knobs& knobs) {
+}  // namespace
+
+std::vector<std::int64_t> occupied_without_moves(const Trace& trace, const Uses& uses, std::uint64_t granule) {
+  return occupied_by(trace, uses, rooms_of(trace, granule));
+}
+
+Costs costs_of(const Trace& trace, const Uses& uses, const Setting& setting) {
+  Costs costs{.room = rooms_of(trace, setting.granule), .in_ns = {}, .out_ns = {}, .occupied = {}};
+  const std::size_t tensors = trace.tensors.size();
+  costs.in_ns.resize(tensors), costs.out_ns.resize(tensors);
+  for (std::size_t t = 0; t < tensors; ++t) {
+    const Bytes bytes = trace.tensors[t].bytes;
+    if (t > 0 && bytes == trace.tensors[t - 1].bytes) {  // parts of one tensor, mostly
+      costs.in_ns[t] = costs.in_ns[t - 1], costs.out_ns[t] = costs.out_ns[t - 1];
+      continue;
+    }
+    costs.in_ns[t] = transfer_time(bytes, setting.read_bytes_per_s).value;
+    costs.out_ns[t] = setting.read_bytes_per_s == setting.write_bytes_per_s
+                          ? costs.in_ns[t]
+                          : transfer_time(bytes, setting.write_bytes_per_s).value;
+  }
+  costs.occupied = occupied_by(trace, uses, costs.room);
+  return costs;
+}
+
+std::vector<Stay> sweep(const Trace& trace, const Uses& uses, const Costs& costs, const Setting& setting,
+                        const Knobs& knobs) {
   if (trace.ops.empty()) return {};
-  return Sweep(trace, uses, setting, knobs).run();
+  return Sweep(trace, uses, costs, setting, knobs).run();
 }
 
 }  // namespace vedette::planning

@@ -33,6 +33,15 @@ struct Setting {
   bool shared = false;  // both directions share the bandwidth
 };
 
+// The sizes and times of tensors, counted once for all sweeps, covers and layouts of a trace.
+struct Costs {
+  std::vector<std::int64_t> room;           // [tensor]: bytes of the fastest tier, in whole granules
+  std::vector<std::int64_t> in_ns, out_ns;  // [tensor]: of its bytes on the links
+  std::vector<std::int64_t> occupied;       // [op]: bytes in use with all tensors near, workspace included
+};
+// Of the setting its granule and links. O(ops + tensors).
+Costs costs_of(const Trace& trace, const Uses& uses, const Setting& setting);
+
 // How eager the sweep is. Prefetching early needs room, which others must leave: the right trade differs from trace to
 // trace, so the planner tries several and keeps the best rehearsed.
 struct Knobs {
@@ -50,7 +59,8 @@ struct Knobs {
 };
 
 // The gaps whose last use lies in the middle one of three steps. Empty optional: some op does not fit.
-std::vector<Stay> sweep(const Trace& trace, const Uses& uses, const Setting& setting, const Knobs& knobs);
+std::vector<Stay> sweep(const Trace& trace, const Uses& uses, const Costs& costs, const Setting& setting,
+                        const Knobs& knobs);
 
 // occupied[op]: bytes of the fastest tier in use during the op with all of them near, in whole granules, workspace
 // included.

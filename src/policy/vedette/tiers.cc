@@ -240,7 +240,7 @@ Spread spread_over_tiers(const Trace& trace, const Machine& machine, const Setti
   return {.overflows = true, .fits = deal.run(shares)};
 }
 
-void fetch_far_early(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting,
+void fetch_far_early(const Trace& trace, const Costs& costs, const Machine& machine, const Setting& setting,
                      std::vector<Stay>& gaps) {
   const std::uint32_t further = tier_behind(machine, setting.slow);
   std::vector<Stay*> far;
@@ -250,10 +250,8 @@ void fetch_far_early(const Trace& trace, const Uses& uses, const Machine& machin
   if (far.empty()) return;
   const auto ops = static_cast<std::uint32_t>(trace.ops.size());
   const std::vector<std::int64_t> starts = starts_of(trace);
-  std::vector<std::int64_t> near = occupied_without_moves(trace, uses, setting.granule);
-  const auto room_of = [&](const Stay& gap) {
-    return static_cast<std::int64_t>(rounded(trace.tensors[gap.tensor].bytes.value, setting.granule));
-  };
+  std::vector<std::int64_t> near = costs.occupied;
+  const auto room_of = [&](const Stay& gap) { return costs.room[gap.tensor]; };
   std::vector<std::int64_t> change(std::size_t{ops} + 1);  // of `near`, by stays that reach at most into the next step
   for (const Stay& gap : gaps) {
     if (gap.fetch <= gap.gone) continue;

@@ -43,7 +43,7 @@ Spread spread_over_tiers(const Trace& trace, const Machine& machine, const Setti
 
 // The far link needs more time: fetches from behind the nearest slower tier are issued one after the other, latest
 // first, as early as there is room.
-void fetch_far_early(const Trace& trace, const Uses& uses, const Machine& machine, const Setting& setting,
+void fetch_far_early(const Trace& trace, const Costs& costs, const Machine& machine, const Setting& setting,
                      std::vector<Stay>& gaps);
 
 }  // namespace vedette::planning

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t most_variants = 8;
 
-std::uint64_t fingerprint_of(const Recomputed& recomputed) {
+std::uint64_t fingerprint_of(const Decided& recomputed) {
   std::uint64_t fingerprint = 1;
   for (const Recomputation& each : recomputed.recomputations)
     fingerprint = mixed(mixed(mixed(fingerprint, each.before.value), each.producer.value), each.tensor.value);
@@ -33,14 +33,20 @@ Variant& Variants::of(const RecomputeRule& rule, std::uint64_t best) {
     if (each.rule == rule) return each;
   }
   if (rule.shares_at != 0) recomputer_.find_shares(setting_, rule.shares_at);
-  Variant made{.rule = rule, .recomputed = recomputer_.apply(rule), .parts = {}, .uses = {}, .step = {}};
-  made.fingerprint = fingerprint_of(made.recomputed);
+  Variant made{.rule = rule,
+               .decided = recomputer_.decide(rule),
+               .recomputed = {},
+               .parts = {},
+               .uses = {},
+               .costs = {},
+               .step = {}};
+  made.fingerprint = fingerprint_of(made.decided);
   for (Variant& each : variants_) {  // another rule with the same outcome: nothing has to be cut again
     if (each.fingerprint != made.fingerprint) continue;
     each.rule = rule;
     return each;
   }
-  made.ops_ns = time_of_ops(made.recomputed.trace).value;
+  made.ops_ns = ops_ns_ + made.decided.ns;
   variants_.push_front(std::move(made));
   if (variants_.size() > most_variants) {
     variants_.erase(variants_.end() - (variants_.back().fingerprint == best ? 2 : 1));
@@ -50,10 +56,12 @@ Variant& Variants::of(const RecomputeRule& rule, std::uint64_t best) {
 
 void Variants::cut(Variant& variant) const {
   if (std::exchange(variant.is_cut, true)) return;
+  variant.recomputed = recomputer_.apply(variant.decided);
   variant.parts = split(variant.recomputed.trace,
                         features_.parts ? part_bytes(static_cast<std::uint64_t>(setting_.budget), setting_.granule)
                                         : rounded(peak_bytes(trace_).value, setting_.granule));
   variant.uses = uses_of(variant.parts.trace);
+  variant.costs = costs_of(variant.parts.trace, variant.uses, setting_);
   variant.step = sim::flatten(variant.parts.trace);
 }
 
