@@ -117,6 +117,7 @@ int main(int argc, char** argv) {
   vedette::cli::add_report(app);
   vedette::cli::add_reproduce(app);
   vedette::cli::add_set(app);
+  vedette::cli::add_share(app);
   vedette::cli::add_top(app);
   try {
     app.parse(words_of(app, argc, argv));

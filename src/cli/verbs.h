@@ -25,6 +25,7 @@ void add_plan(CLI::App& app);       // a policy's plan, and its reasons
 void add_replay(CLI::App& app);     // the cost of a plan, by arithmetic
 void add_reproduce(CLI::App& app);  // experiments of the docs, made again
 void add_set(CLI::App& app);        // fast memory of a running process
+void add_share(CLI::App& app);      // jobs in one memory, by arithmetic
 void add_top(CLI::App& app);        // counters of a running process
 
 }  // namespace vedette::cli

@@ -1,0 +1,148 @@
+#include "share/decide.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "share/lanes.h"
+#include "share/water.h"
+
+namespace vedette::share {
+namespace {
+
+constexpr std::array all_policies{
+    Policy{.name = "fifo"},
+    Policy{.name = "srtf", .order = Order::srtf},
+    Policy{.name = "fair", .order = Order::fair},
+    Policy{.name = "pack", .room = Room::together},
+    Policy{.name = "salus-fifo", .room = Room::lanes},
+    Policy{.name = "salus-srtf", .order = Order::srtf, .room = Room::lanes, .ageing = 0},
+    Policy{.name = "salus-fair", .order = Order::fair, .room = Room::lanes},
+};
+
+// The smallest is served first.
+double key_of(const Policy& policy, const Job& job) noexcept {
+  if (policy.order == Order::fifo) return 0;
+  const auto used = static_cast<double>(job.used.value);
+  const double waited = policy.ageing * static_cast<double>(job.waited.value);
+  if (policy.order == Order::fair) return (used - waited) / job.weight;
+  return (job.remaining ? static_cast<double>(job.remaining->value) : used) - waited;
+}
+
+bool keeps_turn(const Policy& policy, const Job& job) noexcept {
+  return job.has_turn && (job.in_step || (policy.order == Order::fair && job.ready && job.turn < policy.quantum));
+}
+
+struct Started {  // of all started jobs
+  Bytes rest;
+  Bytes most_beside;  // of one that runs, beyond its rest
+};
+
+Bytes beside(const Job& job) noexcept { return job.floor - job.rest; }
+
+Started started(std::span<const Job> jobs) {
+  Started all;
+  for (const Job& job : jobs) {
+    if (!job.started) continue;
+    all.rest += job.rest;
+    all.most_beside = std::max(all.most_beside, beside(job));
+  }
+  return all;
+}
+
+// Each of the started jobs can run when its turn comes, this one among them: the condition of one lane of Salus, with
+// what stays of a waiting job for P.
+bool may_start(const Job& job, const Started& all, Bytes capacity) noexcept {
+  return all.rest + job.rest + std::max(all.most_beside, beside(job)) <= capacity;
+}
+
+// Nothing starts past a job that comes before it in order and has no room yet, or that one would wait for ever.
+std::optional<std::uint32_t> next_turn(const Policy& policy, std::span<const Job> jobs, Bytes capacity) {
+  for (std::uint32_t j = 0; j < jobs.size(); ++j)
+    if (keeps_turn(policy, jobs[j])) return j;
+  const Started all = started(jobs);
+  bool blocked = false;
+  for (const std::uint32_t j : in_order(policy, jobs)) {
+    const Job& job = jobs[j];
+    if (!job.ready || job.floor > capacity) continue;
+    if (job.started ? all.rest + beside(job) <= capacity : !blocked && may_start(job, all, capacity)) return j;
+    blocked = blocked || !job.started;
+  }
+  return std::nullopt;
+}
+
+// In order of service each job keeps as much as it wants, while those behind have what they cannot give back: a turn
+// that changes hands costs the less.
+void keep_warm(const Policy& policy, std::span<const Job> jobs, Bytes left, std::vector<Grant>& grants) {
+  const auto widen = [&](std::uint32_t j) {
+    const Bytes more = std::min(left, jobs[j].want - std::min(jobs[j].want, grants[j].lease));
+    grants[j].lease += more;
+    left -= more;
+  };
+  for (std::uint32_t j = 0; j < jobs.size(); ++j)
+    if (grants[j].turn) widen(j);
+  for (const std::uint32_t j : in_order(policy, jobs))
+    if (jobs[j].started && jobs[j].ready && !grants[j].turn) widen(j);
+}
+
+std::vector<Grant> by_turns(const Policy& policy, std::span<const Job> jobs, Bytes capacity) {
+  std::vector<Grant> grants(jobs.size());
+  const std::optional<std::uint32_t> runs = next_turn(policy, jobs, capacity);
+  Bytes given;
+  for (std::uint32_t j = 0; j < jobs.size(); ++j) {
+    grants[j].turn = j == runs;
+    if (j == runs || jobs[j].started) grants[j].lease = j == runs ? jobs[j].floor : jobs[j].rest;
+    given += grants[j].lease;
+  }
+  if (given <= capacity) keep_warm(policy, jobs, capacity - given, grants);
+  return grants;
+}
+
+std::vector<Grant> together(const Policy& policy, std::span<const Job> jobs, Bytes capacity) {
+  std::vector<Grant> grants(jobs.size());
+  Bytes given;
+  for (std::uint32_t j = 0; j < jobs.size(); ++j) {
+    if (!jobs[j].started) continue;
+    grants[j] = {.lease = jobs[j].ready ? jobs[j].floor : jobs[j].rest, .turn = jobs[j].ready};
+    given += grants[j].lease;
+  }
+  for (const std::uint32_t j : in_order(policy, jobs)) {
+    const Job& job = jobs[j];
+    if (job.started || !job.ready || job.floor > capacity) continue;
+    if (given + job.floor <= capacity) {
+      grants[j] = {.lease = job.floor, .turn = true};
+      given += job.floor;
+    } else if (job.waited >= policy.patience) {
+      break;
+    }
+  }
+  if (given <= capacity) pour(jobs, capacity - given, grants);
+  return grants;
+}
+
+}  // namespace
+
+std::span<const Policy> policies() noexcept { return all_policies; }
+
+const Policy* policy_named(std::string_view name) noexcept {
+  const auto* const found =
+      std::find_if(all_policies.begin(), all_policies.end(), [&](const Policy& policy) { return policy.name == name; });
+  return found == all_policies.end() ? nullptr : found;
+}
+
+std::vector<std::uint32_t> in_order(const Policy& policy, std::span<const Job> jobs) {
+  std::vector<std::uint32_t> order(jobs.size());
+  std::iota(order.begin(), order.end(), 0U);
+  if (policy.order == Order::fifo) return order;
+  std::vector<double> keys(jobs.size());
+  for (std::size_t j = 0; j < jobs.size(); ++j) keys[j] = key_of(policy, jobs[j]);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return keys[a] < keys[b]; });
+  return order;
+}
+
+std::vector<Grant> decide(const Policy& policy, std::span<const Job> jobs, Bytes capacity) {
+  if (policy.room == Room::lanes) return by_lanes(policy, jobs, capacity);
+  return policy.room == Room::together ? together(policy, jobs, capacity) : by_turns(policy, jobs, capacity);
+}
+
+}  // namespace vedette::share
