@@ -34,14 +34,15 @@ void RangeAllocator::each_hole(const Visit& visit) const {
   std::uint64_t end = 0;
   for (const auto& [offset, block] : by_offset_) {
     if (offset > end && visit(end, offset)) return;
-    end = offset + blocks_.at(block).bytes;
+    end = offset + at(block).bytes;
   }
   if (end < bytes_) visit(end, bytes_);
 }
 
 void RangeAllocator::insert(BlockIndex block, std::uint64_t offset, std::uint64_t bytes) {
-  const bool fresh = blocks_.emplace(block, Block{.offset = offset, .bytes = bytes, .used = ++clock_}).second;
-  VEDETTE_ASSERT(fresh);
+  VEDETTE_ASSERT(!in_place(block));
+  if (block.value >= blocks_.size()) blocks_.resize(block.value + 256);
+  blocks_[block] = {.offset = offset, .bytes = bytes, .used = ++clock_};
   by_offset_[offset] = block;
   in_use_ += bytes;
 }
@@ -82,7 +83,7 @@ std::optional<std::vector<BlockIndex>> RangeAllocator::occupants(std::uint64_t o
   auto each = by_offset_.lower_bound(offset);
   if (each != by_offset_.begin()) {
     const auto before = std::prev(each);
-    if (before->first + blocks_.at(before->second).bytes > offset) each = before;
+    if (before->first + at(before->second).bytes > offset) each = before;
   }
   std::vector<BlockIndex> found;
   for (; each != by_offset_.end() && each->first < end; ++each) {
@@ -93,28 +94,29 @@ std::optional<std::vector<BlockIndex>> RangeAllocator::occupants(std::uint64_t o
 }
 
 bool RangeAllocator::may_leave(BlockIndex block) const {
-  const auto found = blocks_.find(block);
-  return found != blocks_.end() && found->second.movable && found->second.pins == 0;
+  const Block* const found = placed(block);
+  return found != nullptr && found->movable && found->pins == 0;
 }
 
+const RangeAllocator::Block& RangeAllocator::at(BlockIndex block) const {
+  VEDETTE_ASSERT(in_place(block));
+  return blocks_[block];
+}
 RangeAllocator::Block& RangeAllocator::at(BlockIndex block) {
-  const auto found = blocks_.find(block);
-  VEDETTE_ASSERT(found != blocks_.end());
-  return found->second;
+  VEDETTE_ASSERT(in_place(block));
+  return blocks_[block];
 }
 
 void RangeAllocator::remove(BlockIndex block) {
   const Block& gone = at(block);
   in_use_ -= gone.bytes;
   by_offset_.erase(gone.offset);
-  blocks_.erase(block);
+  blocks_[block] = {};
 }
 
-bool RangeAllocator::in_place(BlockIndex block) const { return blocks_.contains(block); }
-
 std::optional<std::uint64_t> RangeAllocator::offset(BlockIndex block) const {
-  const auto found = blocks_.find(block);
-  return found == blocks_.end() ? std::nullopt : std::optional(found->second.offset);
+  const Block* const found = placed(block);
+  return found == nullptr ? std::nullopt : std::optional(found->offset);
 }
 
 void RangeAllocator::use(BlockIndex block) { at(block).used = ++clock_; }
@@ -129,7 +131,7 @@ void RangeAllocator::forbid_moves(BlockIndex block) { at(block).movable = false;
 
 std::optional<std::vector<BlockIndex>> RangeAllocator::victims(Bytes wanted) const {
   if (hole(wanted)) return std::vector<BlockIndex>();
-  return victims(wanted, [this](BlockIndex block) { return blocks_.at(block).used; });
+  return victims(wanted, [this](BlockIndex block) { return at(block).used; });
 }
 
 // A window is a run of neighbours that may leave, with the holes around them. Two ends go up through the offsets; the
@@ -145,7 +147,7 @@ std::optional<std::vector<BlockIndex>> RangeAllocator::victims(Bytes wanted, con
   std::optional<std::vector<BlockIndex>> best;
   std::uint64_t best_rank = 0, begin = 0;
   for (auto each = by_offset_.begin(); each != by_offset_.end(); ++each) {
-    const Block& block = blocks_.at(each->second);
+    const Block& block = at(each->second);
     const std::uint64_t next = std::next(each) == by_offset_.end() ? bytes_ : std::next(each)->first;
     const bool may_leave = block.pins == 0 && block.movable;
     const std::optional<std::uint64_t> of_block = may_leave ? rank(each->second) : std::nullopt;
@@ -163,7 +165,7 @@ std::optional<std::vector<BlockIndex>> RangeAllocator::victims(Bytes wanted, con
         best.emplace(window.begin(), window.end());
         best_rank = highest.front().rank;
       }
-      const Block& first = blocks_.at(window.front());
+      const Block& first = at(window.front());
       begin = first.offset + first.bytes;
       if (highest.front().block == window.front()) highest.pop_front();
       window.pop_front();
@@ -188,7 +190,7 @@ RangeAllocator::Stretch RangeAllocator::longest_movable() const {
     if (end - begin > longest.bytes.value) longest = {.first = begin, .bytes = {end - begin}};
   };
   for (const auto& [offset, index] : by_offset_) {
-    const Block& block = blocks_.at(index);
+    const Block& block = at(index);
     if (block.movable) continue;
     ends(offset);
     begin = offset + block.bytes;

@@ -10,9 +10,9 @@
 #include <map>
 #include <memory_resource>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
+#include "base/indexed.h"
 #include "vedette/units.h"
 
 namespace vedette::moves {
@@ -32,7 +32,7 @@ class RangeAllocator {
   // they are not all of the range.
   std::optional<std::vector<BlockIndex>> occupants(std::uint64_t offset, Bytes) const;
   void remove(BlockIndex);  // evicted or freed
-  bool in_place(BlockIndex) const;
+  bool in_place(BlockIndex index) const { return placed(index) != nullptr; }
   bool may_leave(BlockIndex) const;  // in place, movable, unpinned
   std::optional<std::uint64_t> offset(BlockIndex) const;
 
@@ -66,12 +66,17 @@ class RangeAllocator {
 
  private:
   struct Block {
-    std::uint64_t offset = 0, bytes = 0, used = 0;
+    std::uint64_t offset = 0, bytes = 0, used = 0;  // bytes: 0, it is not in place
     std::uint32_t pins = 0;
     bool movable = false;
   };
   std::uint64_t rounded(Bytes) const noexcept;
   void insert(BlockIndex, std::uint64_t offset, std::uint64_t bytes);
+  // nullptr: it is not in place
+  const Block* placed(BlockIndex index) const {
+    return index.value < blocks_.size() && blocks_[index].bytes > 0 ? &blocks_[index] : nullptr;
+  }
+  const Block& at(BlockIndex) const;
   Block& at(BlockIndex);
   // Calls of `visit` with the begin and end of each hole, until one returns true.
   template <class Visit>
@@ -80,7 +85,7 @@ class RangeAllocator {
   std::uint64_t bytes_;
   const std::uint64_t alignment_;
   std::pmr::unsynchronized_pool_resource pool_;
-  std::pmr::unordered_map<BlockIndex, Block> blocks_{&pool_};
+  Indexed<BlockIndex, Block> blocks_;  // each op asks for each of its operands, several times
   std::pmr::map<std::uint64_t, BlockIndex> by_offset_{&pool_};
   static constexpr std::uint64_t middle_of_time = std::uint64_t{1} << 62;
   std::uint64_t in_use_ = 0, clock_ = middle_of_time, oldest_ = middle_of_time;
