@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "vedette/result.h"
@@ -40,6 +41,14 @@ class GpuProgram {
   virtual std::optional<bool> same_bytes(DeviceAddress one, DeviceAddress other, std::uint64_t bytes) noexcept {
     static_cast<void>(one), static_cast<void>(other), static_cast<void>(bytes);
     return std::nullopt;
+  }
+  // The op that begins has no room for its operands together, `error` says why. `begin_again`: the program has released
+  // some of them since, whose bytes are where GpuMemory::copy_to() put them; `run_without`: it queues no work of this
+  // op; `end`: it can do neither. The thread whose op begins; it may call the session, but for ops.
+  enum class NoRoom : std::uint8_t { begin_again, run_without, end };
+  virtual NoRoom no_room(std::span<const void* const> operands, const Error& error) noexcept {
+    static_cast<void>(operands), static_cast<void>(error);
+    return NoRoom::end;
   }
   // Memory of the device that the program holds beside the session's, in bytes. As current_stream().
   struct Beside {
@@ -83,6 +92,9 @@ class GpuMemory {
   // The program is about to capture work of its streams. Meanwhile it calls the session, in a thread whose stream is
   // captured, with another stream as the current one.
   virtual void will_be_captured() noexcept = 0;
+  // Queues a copy of the tensor's bytes, in fast memory or away, to memory of the program's on its current stream.
+  // Errors: those of a fetch from a disk, and the driver's.
+  virtual Result<void> copy_to(const void* name, DeviceAddress to) = 0;
   // Work that is queued on `stream` by now uses the tensor, though no op announced it there: its place is not given
   // to another tensor before that work is done.
   virtual void used_on(const void* name, void* stream) noexcept = 0;

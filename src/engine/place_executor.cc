@@ -192,6 +192,7 @@ bool PlaceExecutor::clear(const std::vector<BlockIndex>& blocks, MoveCause cause
 Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes, Place place) {
   if (!place) return any_room_for(index, bytes);
   if (arena_.place_at(index, bytes, *place)) return *place;
+  if (still_) return any_room_for(index, bytes);
   if (const auto occupants = arena_.occupants(*place, bytes)) {
     Result<void> left;
     if (clear(*occupants, MoveCause::room, left)) {
@@ -205,7 +206,7 @@ Result<std::uint64_t> PlaceExecutor::room_for(BlockIndex index, Bytes bytes, Pla
 
 Result<std::uint64_t> PlaceExecutor::any_room_for(BlockIndex index, Bytes bytes) {
   if (const auto offset = arena_.place(index, bytes)) return *offset;
-  auto leaving = victims(bytes);
+  auto leaving = still_ ? std::nullopt : victims(bytes);
   Result<void> left;
   while (leaving && !clear(*leaving, MoveCause::room, left)) leaving = victims(bytes);
   if (!left) return left.error();

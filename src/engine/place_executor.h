@@ -130,6 +130,8 @@ class PlaceExecutor {
     std::uint64_t place = 0;
   };
   Result<void> rearrange(std::span<const Target>);
+  // Queues a copy of its bytes, from its place or its slot, on `stream`. Waits for the disk where they are there.
+  Result<void> copy_to(BlockIndex, cuda::Address to, cuda::StreamHandle stream);
   void may_change(BlockIndex);  // work that is queued next writes it
   void forget_plan();           // unchanged blocks, and reads on their way from the disk
 
@@ -191,6 +193,13 @@ class PlaceExecutor {
   // driver, and out_of_memory where the device has no more; then it is as it was.
   Result<Bytes> resize(Bytes budget);
   Bytes budget() const noexcept { return arena_.bytes(); }
+
+  // Ops of `stream` that begin_op() does not announce may use all blocks, from now on until move_again(). Nothing moves
+  // meanwhile: what needs that is refused as out_of_memory. Waits for copies. all_in_place() before.
+  Result<void> keep_still(cuda::StreamHandle stream);
+  void move_again() noexcept { still_ = false; }  // all their work has passed
+  bool is_still() const noexcept { return still_; }
+  bool all_in_place() const;
 
   void watch(Watcher* watcher);  // nullptr: no longer
 
@@ -295,6 +304,7 @@ class PlaceExecutor {
   std::pmr::unsynchronized_pool_resource pool_;
   std::pmr::map<std::uint64_t, Remembered> remembered_{&pool_};
   Ends ends_ = Ends::marked;      // of the latest op
+  bool still_ = false;            // nothing moves
   std::vector<BlockIndex> away_;  // of the op that begins
   std::vector<Coming> coming_;
   moves::NextUses<BlockIndex> uses_;

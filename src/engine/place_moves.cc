@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "engine/place_executor.h"
 
 namespace vedette {
@@ -212,6 +213,35 @@ Result<PlaceExecutor::Born> PlaceExecutor::allocate_copy(Bytes bytes, Address fr
   counters_.most_live = std::max(counters_.most_live, counters_.live);
   counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
   return Born{.block = index, .address = in_place ? range_.address() + *arena_.offset(index) : 0};
+}
+
+Result<void> PlaceExecutor::copy_to(BlockIndex index, Address to, StreamHandle stream) {
+  Block& block = blocks_[index.value];
+  if (arena_.in_place(index)) {
+    if (auto there = begin_again({&index, 1}, stream); !there) return there;
+    auto queued = device_->copy(stream, to, address(index), block.bytes);
+    end_again({&index, 1}, stream);
+    return queued;
+  }
+  VEDETTE_ASSERT(block.slot.has_value());
+  const HostSlot slot = *block.slot;
+  if (auto there = host_.need(slot); !there) return there;
+  const std::uint32_t number = points_.number_of(stream);
+  const auto queue = [&]() -> Result<StreamPoint> {
+    if (auto waits = points_.let_wait(number, host_.filled_at(slot)); !waits) return waits.error();
+    const Address from = reinterpret_cast<Address>(host_.memory(slot));
+    if (auto queued = device_->copy(stream, to, from, block.bytes); !queued) return queued.error();
+    return points_.mark(number);
+  };
+  const auto copied = queue();
+  if (copied) {
+    host_.is_read(slot, *copied);
+    join(block.uses, *copied);  // the next copy out writes there
+    return {};
+  }
+  static_cast<void>(device_->calls().stream_synchronize(stream));  // no copy runs on
+  host_.forget_wish(slot);
+  return copied.error();
 }
 
 // Slots that the disk has brought go on to the device.

@@ -101,10 +101,12 @@ Result<bool> PlaceExecutor::pin_for(std::span<const BlockIndex> blocks, std::uin
                                     Bytes result) {
   advance();
   auto pinned = pin(blocks, results);
-  if (pinned && results == Results::anywhere && !leaves_one_piece(blocks, result)) {
+  if (pinned && results == Results::anywhere && !still_ && !leaves_one_piece(blocks, result)) {
     for (const BlockIndex each : blocks) arena_.unpin(each);
     pinned = pin_side_by_side(blocks, results);
-  } else if (!pinned && pinned.error().cause == Cause::out_of_memory) {
+    // Nothing could leave for the results: those that have no room lie beside the budget.
+    if (!pinned && pinned.error().cause == Cause::out_of_memory) pinned = pin(blocks, Results::placed);
+  } else if (!pinned && !still_ && pinned.error().cause == Cause::out_of_memory) {
     pinned = pin_side_by_side(blocks, results);
   }
   if (!pinned) return pinned.error();
@@ -133,7 +135,7 @@ void PlaceExecutor::unpin_for(std::span<const BlockIndex> blocks, std::uint32_t 
     Block& block = blocks_[index.value];
     --block.pins;
     arena_.unpin(index);
-    if (point) {
+    if (point && !still_) {  // else others use it that are not announced
       join(block.uses, *point);
       block.unended.erase(number);
     } else if (!block.unended.contains(number)) {  // an op inside has covered its stream
@@ -141,6 +143,28 @@ void PlaceExecutor::unpin_for(std::span<const BlockIndex> blocks, std::uint32_t 
     }
     if (block.pins == 0 && !block.alive) bury(index);
   }
+}
+
+// --- ops that are not announced --------------------------------------------------------------------------------------
+
+bool PlaceExecutor::all_in_place() const {
+  if (!coming_.empty()) return false;
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i)
+    if (blocks_[i].alive && !arena_.in_place({i})) return false;
+  return true;
+}
+
+// Their places are written again behind all that is queued on the stream when they die, as libtorch's own memory is.
+Result<void> PlaceExecutor::keep_still(StreamHandle stream) {
+  const std::uint32_t number = points_.number_of(stream);
+  for (Block& block : blocks_) {
+    if (block.alive && !block.unended.contains(number)) block.unended.push_back(number);
+    block.unchanged = false;
+  }
+  ends_ = Ends::noted;
+  still_ = true;
+  if (auto passed = in_.synchronize(); !passed) return passed;
+  return out_.synchronize();
 }
 
 }  // namespace vedette

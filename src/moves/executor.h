@@ -223,6 +223,14 @@ class Executor {
   virtual void end_op(std::span<const OpMoves::Departure> departures) noexcept = 0;
   virtual void forget_plan() noexcept = 0;  // moves that a plan has requested and that have not begun
 
+  // --- ops that are not announced (session/rest.h) -------------------------------------------------------------------
+  // Between steps: tensors that ops use without an announcement are served, or all are in fast memory.
+  virtual bool may_rest() const noexcept { return traits_.serves_system_calls; }
+  // From now on ops need not be announced, until the first op that is announced after the other call. Where accesses
+  // are not served, nothing moves in between, and births without room are refused.
+  virtual void begin_rest() noexcept {}
+  virtual void end_rest() noexcept {}
+
   // --- bytes that are dropped and recomputed -------------------------------------------------------------------------
   // Between ops: forgets the bytes of those chunks that may leave now, and returns them.
   virtual std::vector<ChunkIndex> drop(ChunkRange) noexcept { return {}; }

@@ -21,7 +21,7 @@ std::optional<BlockIndex> RangeAllocator::last() const {
 }
 
 std::uint64_t RangeAllocator::end_of(BlockIndex block) const {
-  const Block& found = blocks_.at(block);
+  const Block& found = blocks_[block];
   return found.offset + found.bytes;
 }
 

@@ -144,6 +144,10 @@ Result<std::byte*> SessionCore::allocate(const AllocateOptions& allocation) {
                   : executor_->born_as_copy(place.chunks, {place.bytes}, allocation.copied_from);
   if (!born) {
     const std::lock_guard lock(mutex_);
+    if (rest_.rests()) {
+      executor_->end_rest();
+      rest_.wake();
+    }
     undo_birth(place);
     return born.error();
   }

@@ -99,7 +99,7 @@ class SessionCore {
                 std::span<const Part> parts, Bytes result);
   void end_op() noexcept;
   bool wants_ops() noexcept { return !rest_.ask(); }
-  void hear_ops() noexcept { rest_.end(); }
+  void hear_ops() noexcept;
   void push_layer(std::string_view name, Phase phase);
   void pop_layer();
   void mark_layer(std::string_view name, Phase phase);
@@ -211,7 +211,8 @@ class SessionCore {
   struct Frames {
     std::atomic<std::uint32_t> now = 0;  // relaxed: for which plans are made; only steps that begin change it
     bool plans_due = false;              // some bucket's plan was made for another size
-    std::uint32_t left_by_slab = 0;      // chunks of small tensors that stayed, and may leave since the last step
+    std::atomic<bool> asked = false;  // for another size, since the last step: a session that rests hears the next one
+    std::uint32_t left_by_slab = 0;   // chunks of small tensors that stayed, and may leave since the last step
     std::unique_ptr<PressureFollower> follower = nullptr;
   };
   Frames frames_;

@@ -62,6 +62,7 @@ Result<FastMemory> SessionCore::resize(Bytes asked) {
     for (const ChunkIndex c : leave) executor_->release_hold(ChunkRange::one(c));
     frames_.left_by_slab += static_cast<std::uint32_t>(leave.size());
   }
+  frames_.asked = true;
   auto resized = executor_->resize(wanted, from);
   if (!resized) return resized.error();
   const Bytes now = resized->now + options_.table_memory;
@@ -74,6 +75,7 @@ Result<FastMemory> SessionCore::resize(Bytes asked) {
 // A step begins. Sizes may change many times in a step: plans are made for one that has lasted from one step to the
 // next.
 void SessionCore::follow_budget() {
+  if (frames_.asked.exchange(false)) hear_ops();
   const Bytes budget = executor_->budget();
   const auto now = static_cast<std::uint32_t>(budget.value / options_.chunk.value);
   if (now == 0) return;
@@ -83,7 +85,7 @@ void SessionCore::follow_budget() {
   }
   frames_.now.store(now, std::memory_order_relaxed);
   frames_.plans_due = true;
-  rest_.end();
+  hear_ops();
   if (options_.observer != nullptr) options_.observer->resized(executor_->program().now(), budget);
   fit_plans();
 }

@@ -38,7 +38,10 @@ void SessionCore::begin_step() {
   Counters before = executor_->counters();
   count_recomputed(before);
   if (!once_.signs.has_begun()) once_.signs.first_step_begins(executor_->program().now());
-  if (rest_.rests() && rest_.goes_on(before)) return pass_step();
+  if (rest_.rests()) {
+    if (rest_.goes_on(before)) return pass_step();
+    executor_->end_rest();
+  }
   // Profiling slows ops down, and plans want their usual times: the step before has most of them.
   if (once_.profiled || options_.profile == ProfileTicks::operands) {
     times_.forget_usual();
@@ -60,6 +63,11 @@ void SessionCore::begin_step() {
   executor_->begin_step(logger_.step());
   if (options_.observer != nullptr) options_.observer->step_began(logger_.step(), now);
   if (logger_.step() > options_.warmup_steps && !once_.profiled) start_profiling();
+}
+
+void SessionCore::hear_ops() noexcept {
+  if (rest_.rests()) executor_->end_rest();
+  rest_.end();
 }
 
 // One that is not heard: what the engine knows of next uses would be wrong in it.
@@ -221,7 +229,8 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   if (!in_step) return;
   // Where the op waited for nothing, all since the last op's end is its own: the clock need not be asked.
   const Bucket* const bucket = buckets_.current();
-  const bool asks = stalled.value != 0 || options_.observer != nullptr || pages_ != nullptr || recomputer_ != nullptr ||
+  const bool makes = recomputer_ != nullptr && !executor_->traits().times_later;  // which is no op's time
+  const bool asks = stalled.value != 0 || options_.observer != nullptr || pages_ != nullptr || makes ||
                     (bucket != nullptr && bucket->sections.stage() == Stage::timing);
   const Nanoseconds began = asks ? executor_->program().now() : times_.last_end();
   times_.begin_op(began, stalled);
@@ -292,7 +301,10 @@ void SessionCore::end_op() noexcept {
   if (--op_depth_ > 0) return;
   while (!op_.in_last_section()) next_section(false);
   const bool in_step = logger_.running();
-  const Nanoseconds ended = in_step ? executor_->program().now() : Nanoseconds{};
+  // Where ops run later, the host's clock says less of an op than the plan that the step follows.
+  const bool known = in_step && executor_->traits().times_later && buckets_.current() != nullptr &&
+                     options_.observer == nullptr && pages_ == nullptr;
+  const Nanoseconds ended = !in_step ? Nanoseconds{} : known ? times_.last_end() : executor_->program().now();
   std::uint64_t live_bytes = 0;
   if (in_step) {
     logger_.end_op();
@@ -309,7 +321,7 @@ void SessionCore::end_op() noexcept {
   const Nanoseconds took = count_time_until(ended);
   Bucket* const bucket = buckets_.current();
   if (bucket != nullptr) bucket->sections.add_time(index, took);
-  logger_.took(times_.of_latest(op_.section() + 1));
+  logger_.took(known ? bucket->plan.least_time_of(index) : times_.of_latest(op_.section() + 1));
   if (op_.in_sections() && executor_->early_touches() != op_.early_before()) bucket->sections.failed(index);
   times_.end_op(pages_ != nullptr ? executor_->program().now() : ended);  // looking at pages is no op's compute
   report_op_end(index, ended, live_bytes);
@@ -337,11 +349,13 @@ std::string_view SessionCore::phase_now() const noexcept {
   return foresight_.ops_told() * 2 > logger_.next_op() ? "foreseen" : "profiling";
 }
 
-// An op that is not heard may wait in a system call for what is away, where the memory allows that.
+// An op that is not heard may wait in a system call for what is away, where the memory allows that. Ops of a GPU have
+// no sections.
 bool SessionCore::is_settled() const noexcept {
   const Bucket* const bucket = buckets_.current();
-  return executor_->traits().serves_system_calls && options_.observer == nullptr && making_.empty() &&
-         (bucket == nullptr || bucket->sections.stage() == Stage::learned);
+  const bool learned =
+      bucket == nullptr || executor_->traits().whole_tensors || bucket->sections.stage() == Stage::learned;
+  return options_.observer == nullptr && making_.empty() && learned && executor_->may_rest();
 }
 
 // A bucket whose policy has no plan tells the step apart and has its addresses; moves are an earlier step's.
@@ -387,7 +401,9 @@ void SessionCore::end_step() noexcept {
   report_step_end(now);
   once_.signs.step_ended(phase_now());
   finish_profiling();
+  const bool rested = rest_.rests();
   rest_.step_ended(then, logger_.step() > options_.warmup_steps && is_settled());
+  if (!rested && rest_.rests()) executor_->begin_rest();
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();
   const bool later = executor_->traits().times_later;
   const bool alike = foresees() && foresight_.remember(logger_.log(), logger_.kinds(), logger_.prefix(),

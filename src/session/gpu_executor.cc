@@ -138,8 +138,13 @@ void GpuExecutor::set_observer(Observer* observer) noexcept {
 }
 
 const GpuExecutor::BlockIndex* GpuExecutor::block_of(ChunkRange chunks) const {
-  const auto found = blocks_.find(chunks.first().value);
-  return found == blocks_.end() ? nullptr : &found->second;
+  const std::uint32_t first = chunks.first().value;
+  Recent& known = recent_[first % recent_.size()];
+  if (known.block != nullptr && known.first == first) return known.block;
+  const auto found = blocks_.find(first);
+  if (found == blocks_.end()) return nullptr;
+  known = {.first = first, .block = &found->second};
+  return known.block;
 }
 
 const GpuExecutor::BlockIndex* GpuExecutor::block_of(const void* name) const {
@@ -163,8 +168,8 @@ Result<void> GpuExecutor::born(ChunkRange chunks, Bytes bytes) {
   const auto born = places_->allocate(bytes, stream(), place_of_birth(chunks));
   if (!born) return born.error();
   enter(born->block, chunks);
-  if (op_runs_) op_chunks_ += chunks.size();
-  largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
+  if (op_runs_) chunks_.of_op += chunks.size();
+  chunks_.largest_op = std::max(chunks_.largest_op, chunks_.of_op + chunks_.held);
   return {};
 }
 
@@ -196,6 +201,7 @@ void GpuExecutor::died(ChunkRange chunks) noexcept {
   const auto found = blocks_.find(chunks.first().value);
   VEDETTE_ASSERT(found != blocks_.end());
   places_->release(found->second);
+  if (Recent& known = recent_[found->first % recent_.size()]; known.block == &found->second) known = {};
   blocks_.erase(found);
   if (auto held = holds_.of_the_living.extract(chunks.first().value); !held.empty())
     holds_.of_the_dead.insert(std::move(held));
@@ -216,7 +222,7 @@ Result<void> GpuExecutor::hold(ChunkRange chunks) {
   const cuda::StreamHandle here = stream();
   if (auto begun = places_->begin_op({block, 1}, here); !begun) return begun.error();
   places_->may_change(*block);  // the program may write there
-  held_chunks_ += chunks.size();
+  chunks_.held += chunks.size();
   holds_.of_the_living.emplace(chunks.first().value, Hold{.block = *block, .stream = here, .count = 1});
   return {};
 }
@@ -229,7 +235,7 @@ void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
   const auto found = holds.find(chunks.first().value);
   if (found == holds.end() || --found->second.count > 0) return;
   places_->end_op({&found->second.block, 1}, found->second.stream);
-  held_chunks_ -= chunks.size();
+  chunks_.held -= chunks.size();
   holds.erase(found);
 }
 
@@ -289,6 +295,8 @@ void GpuExecutor::bring(const OpMoves& moves) {
 }
 
 void GpuExecutor::prepare(const Part& part) {
+  if (is_woken_) wake();
+  take_pending_size();
   if (std::exchange(step_is_new_, false) && part.places != nullptr && part.places != followed_)
     restore(*part.places, part.start);
   planned_ = part.places;
@@ -323,25 +331,51 @@ PlaceExecutor::Ends GpuExecutor::ends_of(OpIndex op) const noexcept {
   return noted ? PlaceExecutor::Ends::noted : PlaceExecutor::Ends::marked;
 }
 
-void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) {
-  const std::lock_guard lock(mutex_);
-  take_pending_size();
-  op_stream_ = stream();
-  prepare(part);
+void GpuExecutor::find_operands(const Part& part) {
   operands_.clear();
-  op_chunks_ = 0;
+  chunks_.of_op = 0;
   for (const ChunkRange chunks : part.operands) {
     const BlockIndex* const block = block_of(chunks);
     if (block == nullptr || std::find(operands_.begin(), operands_.end(), *block) != operands_.end()) continue;
     operands_.push_back(*block);
-    op_chunks_ += chunks.size();
+    chunks_.of_op += chunks.size();
   }
+}
+
+Result<bool> GpuExecutor::pin_operands(OpIndex op, const Part& part) {
+  const auto results = part.places == nullptr ? PlaceExecutor::Results::anywhere : PlaceExecutor::Results::placed;
+  return places_->begin_op(operands_, op_stream_, results, ends_of(op), part.result);
+}
+
+// The program is asked without the lock: it releases tensors. Of an op that it leaves out none is pinned.
+bool GpuExecutor::pin_fewer_operands(OpIndex op, std::string_view name, const Part& part, Error error,
+                                     std::unique_lock<std::mutex>& lock) {
+  while (true) {
+    std::vector<const void*> names;
+    for (const BlockIndex block : operands_) names.push_back(name_of(block));
+    lock.unlock();
+    using NoRoom = GpuProgram::NoRoom;
+    const auto answer = error.cause == Cause::out_of_memory ? options_.program->no_room(names, error) : NoRoom::end;
+    lock.lock();
+    if (answer == NoRoom::end) die((std::string(name) + ": " + error.message).c_str());
+    find_operands(part);
+    if (answer == NoRoom::run_without) return operands_.clear(), false;
+    auto waits = pin_operands(op, part);
+    if (waits) return *waits;
+    error = waits.error();
+  }
+}
+
+void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) {
+  std::unique_lock lock(mutex_);
+  op_stream_ = stream();
+  prepare(part);
+  find_operands(part);
   expect(part);
   op_runs_ = true;
-  largest_op_chunks_ = std::max(largest_op_chunks_, op_chunks_ + held_chunks_);
-  const auto results = part.places == nullptr ? PlaceExecutor::Results::anywhere : PlaceExecutor::Results::placed;
-  const auto waits = places_->begin_op(operands_, op_stream_, results, ends_of(op), part.result);
-  if (!waits) die((std::string(name) + ": " + waits.error().message).c_str());
+  chunks_.largest_op = std::max(chunks_.largest_op, chunks_.of_op + chunks_.held);
+  auto waits = pin_operands(op, part);
+  if (!waits) waits = pin_fewer_operands(op, name, part, waits.error(), lock);
   for (const ChunkRange chunks : part.written)
     if (const BlockIndex* const block = block_of(chunks)) places_->may_change(*block);
   const Marks::Mark mark = times_.begin_op(op_stream_, *waits);
@@ -400,18 +434,6 @@ Counters GpuExecutor::counters() const noexcept {
 std::optional<Error> GpuExecutor::take_error() noexcept {
   const std::lock_guard lock(mutex_);
   return std::exchange(error_, std::nullopt);
-}
-
-// The rest, which plans do not get, too: around memory whose address other code keeps, as a library's workspace.
-std::uint32_t GpuExecutor::held_chunks() const noexcept {
-  const std::lock_guard lock(mutex_);
-  const std::uint64_t cut_off = places_->budget().value - movable().bytes.value;
-  return held_chunks_ + static_cast<std::uint32_t>((cut_off + options_.chunk.value - 1) / options_.chunk.value);
-}
-
-std::uint32_t GpuExecutor::largest_op_chunks() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return largest_op_chunks_;
 }
 
 std::string GpuExecutor::mechanism() const {

@@ -8,6 +8,7 @@
 // Thread rule: as Executor's; the device's context is current in each thread. Its lock is taken before the place
 // executor's, and the session's before both.
 #pragma once
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -77,12 +78,17 @@ class GpuExecutor final : public Executor,
   std::uint32_t wind_down(std::uint32_t) noexcept override { return 0; }
 
   void begin_step(std::uint64_t step) override;
-  // Ends the process with a sentence where the operands need more than the budget: libtorch would go on without them.
+  // Where the operands have no room, the program releases some of them, or leaves the op out (GpuProgram::no_room).
   void begin_op(OpIndex op, std::string_view name, const Part& part) override;
   void continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
                    const std::function<void()>& between) override;
   void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
   void forget_plan() noexcept override;
+
+  // gpu_memory.cc
+  bool may_rest() const noexcept override;
+  void begin_rest() noexcept override;
+  void end_rest() noexcept override;
 
   TensorDrops* tensor_drops() noexcept override { return this; }
   void observe(std::span<const ChunkRange>) noexcept override {}
@@ -117,6 +123,7 @@ class GpuExecutor final : public Executor,
   DeviceAddress address(const void* name) const noexcept override;
   void allow_moves(const void* name) noexcept override;
   void forbid_moves(const void* name) noexcept override;
+  Result<void> copy_to(const void* name, DeviceAddress to) override;
   void will_be_captured() noexcept override;
   void used_on(const void* name, void* stream) noexcept override;
   GpuMemory::Range memory() const noexcept override;
@@ -161,6 +168,10 @@ class GpuExecutor final : public Executor,
   void restore(const PlannedPlaces& places, const StepStart* start);
   void bring(const OpMoves& moves);
   void prepare(const Part& part);
+  void find_operands(const Part& part);
+  Result<bool> pin_operands(OpIndex op, const Part& part);
+  bool pin_fewer_operands(OpIndex op, std::string_view name, const Part& part, Error error,
+                          std::unique_lock<std::mutex>& lock);
   void expect(const Part& part);
   PlaceExecutor::Ends ends_of(OpIndex op) const noexcept;
   PlaceExecutor::Place place_like(ChunkRange like) const;
@@ -169,6 +180,7 @@ class GpuExecutor final : public Executor,
   Result<bool> same_on_the_host(const ChunkRange (&both)[2], Bytes bytes);
   void enter(BlockIndex block, ChunkRange chunks);
   void note(const Result<void>& result);
+  void wake();
 
   const std::shared_ptr<const cuda::Device> device_;
   const Options options_;
@@ -177,17 +189,26 @@ class GpuExecutor final : public Executor,
   mutable std::mutex mutex_;  // over all that follows
   std::pmr::unsynchronized_pool_resource pool_;
   std::pmr::unordered_map<std::uint32_t, BlockIndex> blocks_{&pool_};  // by a tensor's first chunk
-  std::vector<ChunkRange> names_;                                      // of each block
+  struct Recent {
+    std::uint32_t first = 0;
+    const BlockIndex* block = nullptr;  // in blocks_
+  };
+  mutable std::array<Recent, 1024> recent_{};  // by first chunk, those that were looked up last
+  std::vector<ChunkRange> names_;              // of each block
   struct {
     Holds of_the_living, of_the_dead;  // those of the dead end later than their tensors
   } holds_;
-  std::uint32_t held_chunks_ = 0, largest_op_chunks_ = 0;
+  struct {
+    std::uint32_t held = 0, largest_op = 0;
+    std::uint32_t of_op = 0;  // of the running op's operands and births
+  } chunks_;
   StreamTimes times_;
   const PlannedPlaces* planned_ = nullptr;   // of the running step
   const PlannedPlaces* before_ = nullptr;    // of the step before
   const PlannedPlaces* followed_ = nullptr;  // the same where all lay so; nullptr: blocks may lie anywhere
   std::uint64_t misplaced_ = 0;              // when the running step began
   bool step_is_new_ = false, op_runs_ = false;
+  bool is_woken_ = false;  // its rest ends when an op is announced: one that was not may be about to queue its work
   std::optional<Aside> aside_;        // that runs
   std::vector<BlockIndex> operands_;  // of the running op
   struct {                            // of a step without a plan
@@ -195,7 +216,6 @@ class GpuExecutor final : public Executor,
     std::vector<moves::NextUses<BlockIndex>::Use> uses;
     std::vector<PlaceExecutor::Expected::Fetch> fetches;
   } ahead_;
-  std::uint32_t op_chunks_ = 0;  // of its operands and births
   cuda::StreamHandle op_stream_ = nullptr;
   std::uint64_t ops_ = 0;
   std::span<const OpMoves::Made> made_;  // before the part that runs, by the plan

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/readable.h"
 #include "cuda/nvml.h"
 #include "session/gpu_executor.h"
@@ -59,20 +60,23 @@ Result<Executor::Resized> GpuExecutor::resize(Bytes budget, Caller caller) {
                  .errno_value = 0};
   const cuda::Current current(*device_);
   std::unique_lock lock(mutex_);
-  if (caller == Caller::between_ops) return resize_now(budget);
+  const bool rests = places_->is_still();  // ops that are not announced may use anything
+  if (caller == Caller::between_ops && !rests) return resize_now(budget);
   size_.came_to.reset();
   size_.wanted = budget;
   const bool taken = caller == Caller::another_thread &&
                      size_.changed.wait_for(lock, patience, [&] { return size_.came_to || size_.over; });
   if (taken && size_.came_to) return *size_.came_to;
-  return Resized{.now = places_->budget(), .holds = "the GPU's memory changes its size when the running op ends"};
+  return Resized{.now = places_->budget(),
+                 .holds = rests ? "nothing has moved for many steps, and the size changes as the next step begins"
+                                : "the GPU's memory changes its size when the running op ends"};
 }
 
 Result<Executor::Resized> GpuExecutor::resize_now(Bytes budget) {
   const cuda::BesideCaptures captures(*device_);
   planned_ = before_ = followed_ = nullptr;
   places_->forget_plan();
-  const Bytes largest{std::min(largest_op_chunks_ * options_.chunk.value, places_->budget().value)};
+  const Bytes largest{std::min(chunks_.largest_op * options_.chunk.value, places_->budget().value)};
   const auto now = places_->resize(std::max(budget, largest));
   if (!now) return now.error();
   if (*now <= budget) return Resized{.now = *now, .holds = {}};
@@ -87,9 +91,48 @@ void GpuExecutor::end_resizing() noexcept {
 }
 
 void GpuExecutor::take_pending_size() {
-  if (!size_.wanted) return;
+  if (!size_.wanted || places_->is_still()) return;
   size_.came_to = resize_now(*std::exchange(size_.wanted, std::nullopt));
   size_.changed.notify_all();
+}
+
+// The rest, which plans do not get, too: around memory whose address other code keeps, as a library's workspace.
+std::uint32_t GpuExecutor::held_chunks() const noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t cut_off = places_->budget().value - movable().bytes.value;
+  return chunks_.held + static_cast<std::uint32_t>((cut_off + options_.chunk.value - 1) / options_.chunk.value);
+}
+
+std::uint32_t GpuExecutor::largest_op_chunks() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return chunks_.largest_op;
+}
+
+// --- ops that are not announced --------------------------------------------------------------------------------------
+
+// A table hears of its rows from ops, and an observer of all.
+bool GpuExecutor::may_rest() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return tables_ == nullptr && options_.reports == nullptr && !options_.managed && places_->all_in_place();
+}
+
+void GpuExecutor::begin_rest() noexcept {
+  const cuda::Current current(*device_);
+  const std::lock_guard lock(mutex_);
+  is_woken_ = false;
+  note(places_->keep_still(stream()));
+}
+
+void GpuExecutor::end_rest() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_woken_ = true;
+}
+
+// Ops that nobody announced may have used anything, on any stream.
+void GpuExecutor::wake() {
+  is_woken_ = false;
+  note(device_->synchronize());
+  places_->move_again();
 }
 
 // --- GpuMemory -------------------------------------------------------------------------------------------------------
@@ -110,9 +153,18 @@ void GpuExecutor::forbid_moves(const void* name) noexcept {
   if (const BlockIndex* const block = block_of(name)) places_->forbid_moves(*block);
 }
 
+Result<void> GpuExecutor::copy_to(const void* name, DeviceAddress to) {
+  const cuda::Current current(*device_);
+  const std::lock_guard lock(mutex_);
+  const BlockIndex* const block = block_of(name);
+  VEDETTE_ASSERT(block != nullptr && !places_->is_dropped(*block));
+  return places_->copy_to(*block, to, stream());
+}
+
 void GpuExecutor::will_be_captured() noexcept {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
+  if (is_woken_) wake();
   places_->cover_all_uses();
 }
 

@@ -3,7 +3,8 @@
 // asked whether it does. Of a step it then hears that it began, and nothing else. Once something has moved, the next
 // step is heard again, and the session rests after twice as many steps.
 //
-// What always holds: while rests() nothing has moved, until a step that begins finds otherwise.
+// What always holds: while rests() nothing has moved, until a step that begins finds otherwise. On a GPU, where nobody
+// serves an access to what is away, nothing moves before the session is awake: a birth without room wakes it.
 //
 // Lock rule: the op thread's; any thread may call rests() and ask().
 #pragma once
@@ -30,9 +31,12 @@ class Rest {
   bool goes_on(const Counters& now) noexcept {
     if (!rests()) return false;
     if (moved(now) == moved_) return true;
+    wake();
+    return false;
+  }
+  void wake() noexcept {  // something moves
     before_rest_ = std::min(2 * before_rest_, most_steps);
     end();
-    return false;
   }
   // A step that was heard has ended. `settled`: nothing more would be learned of others like it.
   void step_ended(const Counters& now, bool settled) noexcept {

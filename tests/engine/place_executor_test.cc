@@ -478,6 +478,83 @@ TEST_F(Places, AStreamThatWasNotAnnouncedIsARaceAndARecordedOneIsNone) {
   }
 }
 
+// Behind what fills them, and before what writes there next.
+TEST_F(Places, BytesAreCopiedFromWhereverTheyLie) {
+  for (const bool released : {true, false}) {
+    const auto device = open_device();
+    Pointed pointed;
+    {
+      const auto stream = cuda::Stream::create(device).value(), other = cuda::Stream::create(device).value();
+      const auto target = cuda::DeviceRange::make(device, {.bytes = 2_MiB}).value();
+      const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB, .most_pinned = 256_KiB}, pointed).value();
+      const auto born = executor->allocate(256_KiB, stream.handle()).value();
+      launch_fill(stream.handle(), born.address, 1024, 3);
+      executor->allow_moves(born.block);
+      std::uint32_t in_place = 0, away = 0;
+      executor->copy_to(born.block, target.address(), other.handle()).value();
+      launch_read(other.handle(), target.address(), 1024, &in_place);
+      executor->leave(born.block).value();
+      executor->copy_to(born.block, target.address() + (256 << 10), other.handle()).value();
+      launch_read(other.handle(), target.address() + (256 << 10), 1024, &away);
+      BlockIndex next = born.block;
+      if (released) {
+        executor->release(born.block);
+        next = executor->allocate(256_KiB, stream.handle()).value().block;
+        executor->allow_moves(next);
+      } else {
+        executor->bring(next, std::nullopt, false).value();
+      }
+      executor->begin_op({&next, 1}, stream.handle()).value();
+      launch_fill(stream.handle(), executor->address(next), 1024, 4);
+      executor->end_op({&next, 1}, stream.handle());
+      executor->leave(next).value();  // into the same slot
+      other.synchronize().value();
+      EXPECT_EQ(in_place, 3u * 1024);
+      EXPECT_EQ(away, 3u * 1024);
+      executor->release(next);
+    }
+    EXPECT_THAT(control().races(), ::testing::IsEmpty()) << "released: " << released;
+    control().forget_races();
+  }
+}
+
+TEST_F(Places, NothingMovesWhileOpsAreNotAnnounced) {
+  const auto device = open_device();
+  Pointed pointed;
+  const auto stream = cuda::Stream::create(device).value(), other = cuda::Stream::create(device).value();
+  const auto executor = PlaceExecutor::make(device, {.budget = 1_MiB}, pointed).value();
+  const auto first = executor->allocate(512_KiB, stream.handle()).value();
+  const auto second = executor->allocate(256_KiB, stream.handle()).value();
+  for (const BlockIndex each : {first.block, second.block}) executor->allow_moves(each);
+  executor->leave(second.block).value();
+  EXPECT_FALSE(executor->all_in_place());
+  executor->bring(second.block, 512 << 10, true).value();
+  EXPECT_TRUE(executor->all_in_place());
+  executor->keep_still(stream.handle()).value();
+  EXPECT_FALSE(executor->allocate(512_KiB, stream.handle()));
+  EXPECT_FALSE(executor->allocate(512_KiB, stream.handle(), 0));
+  EXPECT_NE(executor->address(first.block), 0u);
+  launch_fill(stream.handle(), first.address, 1024, 1);  // no op says so
+  launch_fill(stream.handle(), executor->address(second.block), 1024, 5);
+  executor->release(first.block);
+  const auto next = executor->allocate(512_KiB, other.handle()).value();
+  EXPECT_EQ(next.address, first.address);
+  launch_fill(other.handle(), next.address, 1024, 2);
+  device->synchronize().value();
+  executor->move_again();
+  const auto most = executor->allocate(512_KiB, stream.handle());  // the unchanged block is copied: it was written
+  ASSERT_TRUE(most) << most.error().message;
+  executor->release(most->block);
+  executor->begin_op({&second.block, 1}, stream.handle()).value();
+  std::uint32_t sum = 0;
+  launch_read(stream.handle(), pointed.at.at(second.block.value), 1024, &sum);
+  executor->end_op({&second.block, 1}, stream.handle());
+  stream.synchronize().value();
+  EXPECT_EQ(sum, 5u * 1024);
+  for (const BlockIndex each : {second.block, next.block}) executor->release(each);
+  EXPECT_THAT(control().races(), ::testing::IsEmpty());
+}
+
 // As many copies as fit stay, and nothing leaves for the others.
 TEST_F(Places, ACopyThatIsBornHasTheBytesInPlaceOrAway) {
   constexpr std::size_t words = 16 << 10;

@@ -93,7 +93,8 @@ std::vector<Access> accesses_of(const at::Tensor& tensor, bool write) {
   if (!tensor.defined() || tensor.numel() == 0) return {};
   std::int64_t last = 0;
   for (std::int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
-  const Access access{.at = tensor.const_data_ptr(),
+  // As libtorch's kernels ask, so that a storage hears that it is about to be written.
+  const Access access{.at = write ? tensor.mutable_data_ptr() : tensor.const_data_ptr(),
                       .bytes = static_cast<std::size_t>(last + 1) * tensor.element_size(),
                       .write = write};
   if (!on_device(tensor) && !memory().pinned(access.at, access.bytes)) return {};

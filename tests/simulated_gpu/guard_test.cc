@@ -57,10 +57,11 @@ class GpuGuard : public ::testing::Test {
     control().forget_races();
     open();
   }
-  void open(Bytes fast = budget) {
-    guard_.emplace(GuardOptions{.fast_memory = fast, .fast = "gpu:0", .slow = "host", .on_message = [this](auto s) {
-                                  messages_.emplace_back(s);
-                                }});
+  void open(Bytes fast = budget, std::string slow = "host") {
+    guard_.emplace(
+        GuardOptions{.fast_memory = fast, .fast = "gpu:0", .slow = std::move(slow), .on_message = [this](auto s) {
+                       messages_.emplace_back(s);
+                     }});
   }
   void TearDown() override {
     guard_.reset();
@@ -426,6 +427,134 @@ TEST_F(GpuGuard, AnOperatorWhoseOperandsExceedTheBudgetRunsWithMemoryBesideIt) {
   const auto says = [](const std::string& each) { return each.find("beside the budget") != each.npos; };
   EXPECT_EQ(std::count_if(messages_.begin(), messages_.end(), says), 1);
   EXPECT_LE(guard_->counters().resident_max_bytes, budget.value);
+}
+
+// Of libtorch's own allocator, until the device has no piece of so many bytes.
+std::vector<c10::DataPtr> all_of_the_device(std::size_t piece) {
+  std::vector<c10::DataPtr> all;
+  try {
+    while (true) all.push_back(adapter::GpuStorages::opened()->native(piece));
+  } catch (const c10::OutOfMemoryError&) {
+  }
+  return all;
+}
+
+TEST_F(GpuGuard, AnOperatorInPlaceThatHasNoRoomAnywhereIsLibtorchsErrorAndChangesNothing) {
+  std::vector<at::Tensor> kept;
+  for (int i = 0; i < 3; ++i) kept.push_back(filled(i + 1, 4 * many));  // half of the budget, each
+  auto others = all_of_the_device(1 << 20);
+  for (int i = 0; i < 4; ++i) {
+    const auto step = guard_->step();
+    EXPECT_THROW(kept[0].addcmul_(kept[1], kept[2]), c10::OutOfMemoryError);
+    const std::vector<at::Tensor> adds{kept[1], kept[2]};
+    EXPECT_THROW(at::cat_out(kept[0], adds), c10::OutOfMemoryError);
+    kept[1].add_(1);
+  }
+  for (int i = 0; i < 3; ++i) expect_all(kept[static_cast<std::size_t>(i)], static_cast<float>(i == 1 ? 6 : i + 1));
+  EXPECT_EQ(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 0u);
+  others.clear();
+  kept[0].addcmul_(kept[1], kept[2]);
+  expect_all(kept[0], 19);
+  crowd();
+  expect_all(kept[0], 19);
+}
+
+// What is held leaves less than the operands need.
+TEST_F(GpuGuard, OperandsThatHaveNoRoomBesideWhatIsHeldLieBesideTheBudget) {
+  const at::Tensor big = filled(7, 5 * many);
+  std::vector<at::Tensor> kept;
+  for (int i = 0; i < 2; ++i) kept.push_back(filled(i + 1, 2 * many));
+  static_cast<void>(kept[0].add(kept[1]));  // the simulated device knows the shape of a result once it has run
+  const auto held = guard_->resident(big);
+  {
+    const auto others = all_of_the_device(512 << 10);
+    EXPECT_THROW(kept[0].add_(kept[1]), c10::OutOfMemoryError);
+    EXPECT_THROW(static_cast<void>(kept[0].add(kept[1])), c10::OutOfMemoryError);
+    expect_all(kept[0], 1);
+    expect_all(kept[1], 2);
+  }
+  EXPECT_EQ(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 0u);
+  kept[0].add_(kept[1]);
+  EXPECT_EQ(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 1u);
+  expect_all(kept[0], 3);
+  expect_all(kept[1], 2);
+  expect_all(big, 7);
+}
+
+TEST_F(GpuGuard, WhereBothMemoriesAreFullOperandsLieBesideThemOrTheErrorIsLibtorchs) {
+  guard_.reset();
+  open(budget, "host:2MiB");
+  std::vector<at::Tensor> kept;
+  for (int i = 0; i < 4; ++i) kept.push_back(filled(i, 4 * many));  // half of one, each
+  auto others = all_of_the_device(1 << 20);
+  const auto sum_up = [&] {
+    int failed = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+      try {
+        kept[i].add_(1);
+      } catch (const c10::OutOfMemoryError&) {
+        ++failed;
+      }
+    }
+    return failed;
+  };
+  std::vector<int> failed;
+  for (int i = 0; i < 3; ++i) {
+    const auto step = guard_->step();
+    failed.push_back(sum_up());
+  }
+  EXPECT_THAT(failed, ::testing::Each(::testing::Gt(0))) << "there was room";
+  for (at::Tensor& each : kept) {
+    EXPECT_TRUE(each.defined());
+  }
+  others.clear();
+  EXPECT_EQ(sum_up(), 0);
+  EXPECT_GT(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 0u);
+}
+
+// --- steps that move nothing ----------------------------------------------------------------------------------------
+
+TEST_F(GpuGuard, WhereNothingMovesOperatorsAreNotHeardAndWhatMovesLaterIsRight) {
+  guard_.reset();
+  open(8_MiB);
+  at::Tensor weight = filled(1).requires_grad_(), expected = at::full({many}, 1.0);
+  const auto train = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      const auto step = guard_->step();
+      at::Tensor hidden = weight * 2;
+      for (int layer = 0; layer < 4; ++layer) hidden = hidden.sigmoid() + weight;
+      hidden.sum().backward();
+      const at::NoGradGuard no_gradients;
+      weight.sub_(weight.grad(), 0.125);
+      weight.mutable_grad().reset();
+    }
+  };
+  train(40);
+  EXPECT_FALSE(guard_->session().wants_ops());
+  const Counters before = guard_->counters();
+  train(10);
+  EXPECT_EQ(guard_->counters().ops, before.ops);
+  EXPECT_EQ(guard_->counters().steps, before.steps + 10);
+  EXPECT_EQ(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 0u) << "of a backward pass, too";
+  EXPECT_EQ(guard_->counters().live_bytes, before.live_bytes);
+
+  std::vector<at::Tensor> others;  // three times the budget
+  for (int i = 0; i < 96; ++i) others.push_back(filled(i));
+  EXPECT_LE(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 1u) << "the one that woke it";
+  for (int i = 0; i < 96; ++i) expect_all(others[static_cast<std::size_t>(i)], static_cast<float>(i));
+  EXPECT_GT(guard_->counters().bytes_out, 0u);
+  train(4);
+
+  at::Tensor plain = at::full({many}, 1.0).requires_grad_();
+  for (int i = 0; i < 54; ++i) {
+    at::Tensor hidden = plain * 2;
+    for (int layer = 0; layer < 4; ++layer) hidden = hidden.sigmoid() + plain;
+    hidden.sum().backward();
+    const at::NoGradGuard no_gradients;
+    plain.sub_(plain.grad(), 0.125);
+    plain.mutable_grad().reset();
+  }
+  EXPECT_TRUE(at::equal(weight.detach().cpu(), plain.detach()));
 }
 
 TEST_F(GpuGuard, AnEmptiedCacheInAStepChangesNothing) {

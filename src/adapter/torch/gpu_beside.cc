@@ -14,23 +14,42 @@
 #include "adapter/torch/gpu_graphs.h"
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/storages.h"
+#include "adapter/torch/versions.h"
 #include "base/readable.h"
 
 namespace vedette::adapter {
 namespace {
 thread_local int beside_here = 0;  // BesideTheBudget that lives
 thread_local std::exception_ptr refused_here;
+thread_local std::exception_ptr refusal_here;  // of the op that begins
+
+void throw_at_write(c10::StorageImpl*) { Refused::throw_here(); }
+
 }  // namespace
 
 BesideTheBudget::BesideTheBudget() noexcept { ++beside_here; }
 BesideTheBudget::~BesideTheBudget() { --beside_here; }
 bool BesideTheBudget::here() noexcept { return beside_here > 0; }
 
-Refused::Refused(std::exception_ptr error) noexcept : outer_(std::exchange(refused_here, std::move(error))) {}
-Refused::~Refused() { refused_here = outer_; }
+Refused::Refused(std::exception_ptr error, c10::ArrayRef<const c10::IValue> arguments)
+    : outer_(std::exchange(refused_here, std::move(error))) {
+  for (const c10::IValue& argument : arguments)
+    for (const c10::DeviceType device : {c10::kCUDA, c10::kCPU})
+      each_storage(argument, device, [&](c10::StorageImpl& storage) {
+        if (hear_of_writes(storage, &throw_at_write))
+          arguments_.push_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
+      });
+}
+Refused::~Refused() {
+  refused_here = outer_;
+  for (const auto& storage : arguments_) hear_of_no_writes(*storage);
+}
+bool Refused::writes_too() noexcept { return hears_of_writes<c10::StorageImpl>; }
 void Refused::throw_here() {
   if (refused_here != nullptr) std::rethrow_exception(refused_here);
 }
+
+std::exception_ptr take_refusal() noexcept { return std::exchange(refusal_here, nullptr); }
 
 std::exception_ptr let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments, std::uint64_t parts) {
   Session& session = *gpu.session();
@@ -68,6 +87,45 @@ std::exception_ptr let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::I
 }
 
 // --- GpuStorages -----------------------------------------------------------------------------------------------------
+
+void GpuStorages::move_beside(c10::StorageImpl& storage) {
+  c10::DataPtr home = piece_beside(storage.nbytes());
+  const auto copied =
+      session_.load()->gpu()->copy_to(name_of(storage), reinterpret_cast<DeviceAddress>(libtorchs(home).get()));
+  TORCH_CHECK_WITH(OutOfMemoryError, copied, "CUDA out of memory: ", copied.error().message);
+  storage.set_data_ptr_noswap(std::move(home));
+}
+
+// Those that are in place stay there: the others become libtorch's own memory, the largest first, until what is left
+// has room.
+GpuProgram::NoRoom GpuStorages::no_room(std::span<const void* const> operands, const Error& error) noexcept {
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> away;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const void* const name : operands) {
+      const auto found = handles_.find(name);
+      if (found == handles_.end() || !found->second->storage) continue;
+      auto storage = found->second->storage->lock();
+      if (storage && storage->data_ptr().get_context() == found->second && storage->data_ptr().get() == nullptr)
+        away.push_back(storage);
+      if (storage) kept_.push_back(std::move(storage));  // its last reference may be this one
+    }
+  }
+  std::sort(away.begin(), away.end(), [](const auto& a, const auto& b) { return a->nbytes() > b->nbytes(); });
+  refusal_here = std::make_exception_ptr(
+      c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "CUDA out of memory: " + error.message));
+  for (const auto& storage : away) {
+    try {
+      const c10::DeviceGuard on_device(device());
+      move_beside(*storage);
+      refusal_here = nullptr;
+      return NoRoom::begin_again;
+    } catch (const c10::Error&) {
+      refusal_here = std::current_exception();
+    }
+  }
+  return NoRoom::run_without;
+}
 
 c10::DataPtr GpuStorages::piece_beside(std::size_t bytes, bool is_told) {
   auto piece = std::make_unique<PieceBeside>(PieceBeside{.memory = native(bytes), .bytes = bytes});

@@ -1,13 +1,18 @@
 // Operators that need more GPU memory than a guard's budget has. They run with memory beside it, libtorch's own, where
-// the device has that; else libtorch's error says so. Results are GpuStorages::allocate()'s, operands are here.
+// the device has that; else libtorch's error says so. Results are GpuStorages::allocate()'s, operands are here: those
+// that are larger than the budget before the op begins, those that have no room beside what stays as it begins
+// (GpuStorages::no_room).
 //
 // Thread rule: the thread whose operator begins; BesideTheBudget: any thread, each for itself.
 #pragma once
 #include <ATen/core/ivalue.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstdint>
 #include <exception>
+#include <vector>
 
 namespace vedette::adapter {
 
@@ -23,19 +28,26 @@ inline void throw_if_any(const std::exception_ptr& error) {
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-// While it lives, each allocation of this thread throws the error: an operator whose operands the device has no room
-// for, and which writes to none of them, ends so before its first kernel. libtorch swallows what a callback throws.
+// While it lives, each allocation of this thread throws the error, and so does each pointer with which an operator asks
+// to write to one of the arguments: an operator whose operands the device has no room for ends so before its first
+// kernel, and its arguments are as they were. libtorch swallows what a callback throws.
 class Refused {
  public:
-  explicit Refused(std::exception_ptr error) noexcept;
+  Refused(std::exception_ptr error, c10::ArrayRef<const c10::IValue> arguments);
   ~Refused();
   Refused(const Refused&) = delete;
   Refused& operator=(const Refused&) = delete;
   static void throw_here();  // where one lives
+  // This libtorch says when an argument is about to be written; else an operator that writes cannot be refused.
+  static bool writes_too() noexcept;
 
  private:
   const std::exception_ptr outer_;
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> arguments_;
 };
+
+// Why the op that this thread has just begun runs without its operands; nullptr: it has them.
+std::exception_ptr take_refusal() noexcept;
 
 // While it lives, what this thread allocates is libtorch's own memory, beside the budget.
 class BesideTheBudget {

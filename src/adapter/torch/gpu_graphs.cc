@@ -10,6 +10,7 @@
 
 #include "adapter/torch/exported.h"
 #include "adapter/torch/gpu_storages.h"
+#include "adapter/torch/operators.h"
 #include "adapter/torch/storages.h"
 #include "base/assert.h"
 #include "base/readable.h"
@@ -146,7 +147,10 @@ void GpuStorages::see_earlier_graphs() {
 }
 
 void GpuStorages::pool_begins() {
-  if (Session* const session = session_.load()) session->gpu()->will_be_captured();
+  Session* const session = session_.load();
+  if (session == nullptr) return;
+  hear_operators_of_gpu(*session);
+  session->gpu()->will_be_captured();
 }
 
 // No stream of the capture's is captured any more: what it replays has come by then.

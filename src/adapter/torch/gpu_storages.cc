@@ -20,6 +20,7 @@
 #include "adapter/torch/gpu_lookups.h"
 #include "adapter/torch/operators.h"
 #include "adapter/torch/storages.h"
+#include "adapter/torch/training_mark.h"
 #include "base/assert.h"
 #include "base/readable.h"
 #include "vedette/result.h"
@@ -46,6 +47,7 @@ void leave_alone(void*) {}  // memory that was redirected belongs to the session
 void GpuStorages::activate(Session* session, std::size_t small, std::function<void(std::string_view)> say) {
   say_ = std::move(say);
   beside_.store(0);
+  others_compute_.store(false);
   most_reserved_.store(0);
   constexpr std::uint64_t lists = 32;  // of this size fill the budget
   small_ = small;
@@ -114,6 +116,7 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
   if (!takes(bytes)) return answer_of_gpu(bytes);
   Session* const session = session_.load();
   if (redirected_here != nullptr) return allocate_scratch(*session, bytes);
+  if (!has_training_mark()) others_compute_.store(true, std::memory_order_relaxed);
   if (!announces_this_thread() || !on_its_device()) return {};
   if (session->gpu()->is_table(bytes)) return allocate_table(*session, bytes);
   const Birth birth = birth_now();
@@ -121,10 +124,11 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
       session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
   settle();
   if (!name) {  // where the device has no room, either, libtorch says so
+    hear_operators_of_gpu(*session);
     return piece_beside(bytes);
   }
   if (noted_here != nullptr) noted_here->push_back({.bytes = bytes, .at = *name});
-  unseen_here.push_back(*name);
+  if (session->wants_ops()) unseen_here.push_back(*name);
   return enter(*session, *name, bytes);
 }
 
@@ -268,7 +272,8 @@ void GpuStorages::moved(const void* name, DeviceAddress address) noexcept {
   if (found == handles_.end() || !found->second->storage) return;
   auto storage = found->second->storage->lock();
   if (!storage) return;
-  c10::DataPtr old = storage->set_data_ptr(pointer_to(address, found->second));
+  c10::DataPtr old =  // not set_data_ptr(), which may take the exchange for a write (gpu_beside.h)
+      std::exchange(storage->_mutable_data_ptr_no_checks(), pointer_to(address, found->second));
   static_cast<void>(old.release_context());
   kept_.push_back(std::move(storage));  // its last reference may be this one, and its end calls the session
 }

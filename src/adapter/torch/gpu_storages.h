@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -48,6 +49,10 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // Another one, of which a sentence tells once, counted as long as it lives. Throws c10::Error where the device has no
   // room for it.
   c10::DataPtr piece_beside(std::size_t bytes, bool is_told = true);
+  // The storage's bytes, wherever they are, lie in such a piece from now on, for good. Throws c10::Error.
+  void move_beside(c10::StorageImpl& storage);
+  // A thread that does not train has GPU memory of its own: it may use the guard's, too, and has to be heard.
+  bool others_compute() const noexcept { return others_compute_.load(std::memory_order_relaxed); }
   bool active() const noexcept override { return session_.load() != nullptr; }
   Session* session() const noexcept { return session_.load(); }  // of the living guard
 
@@ -105,6 +110,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   void* current_stream() noexcept override;
   bool may_move(const void* name) noexcept override;
   void moved(const void* name, DeviceAddress address) noexcept override;
+  NoRoom no_room(std::span<const void* const> operands, const Error& error) noexcept override;  // gpu_beside.cc
   std::optional<bool> same_bytes(DeviceAddress one, DeviceAddress other, std::uint64_t bytes) noexcept override;
   c10::DataPtr allocate(std::size_t bytes) override;
   Beside beside() noexcept override;
@@ -154,6 +160,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   std::size_t small_ = 0, longest_list_ = 0;
   std::function<void(std::string_view)> say_;
   std::atomic<std::uint64_t> beside_{0};
+  std::atomic<bool> others_compute_{false};
   std::atomic<std::uint64_t> large_{0}, most_reserved_{0};  // in bytes; relaxed: figures
   std::vector<c10::MempoolId_t> died_;                      // of which replays may still run; under the mutex
   bool adopts_ = true;

@@ -245,7 +245,11 @@ Guard::~Guard() {
 bool Guard::State::begins_to_watch() {
   if (is_off()) return false;
   if (auto error = session->in_child() ? session->take_error() : std::nullopt) throw Failure(*std::move(error));
-  session->hear_ops();  // an optimizer makes its state in its first step
+  if (gpu != nullptr) {
+    adapter::hear_operators_of_gpu(*session);  // what is watched may begin away
+  } else {
+    session->hear_ops();  // an optimizer makes its state in its first step
+  }
   return true;
 }
 
@@ -342,9 +346,12 @@ Guard::Step::Turn::~Turn() { state.step_runs = false; }
 Guard::Step::Step(Guard& guard) : state_(*guard.state_), turn_(state_), scope_(ready_for_step(*state_.session).step()) {
   if (state_.is_off()) return;
   state_.layers.begin_step();
-  if (state_.gpu == nullptr)
-    adapter::listen_to_operators(state_.session->wants_ops() ? adapter::Listening::to_operands
-                                                             : adapter::Listening::off);
+  using adapter::Listening;
+  const bool on_gpu = state_.gpu != nullptr;
+  if (on_gpu && state_.gpu->others_compute()) state_.session->hear_ops();
+  adapter::listen_to_operators(!state_.session->wants_ops() ? Listening::off
+                               : on_gpu                     ? Listening::to_operands_and_results
+                                                            : Listening::to_operands);
   if (state_.gpu == nullptr) {
     const Counters now = state_.session->counters();
     state_.began = {.hears_ops = state_.session->wants_ops(), .ops = now.ops, .faults = now.faults};

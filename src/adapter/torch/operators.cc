@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -25,6 +26,8 @@
 #include "adapter/torch/gpu_graphs.h"
 #include "adapter/torch/gpu_lists.h"
 #include "adapter/torch/gpu_storages.h"
+#include "adapter/torch/kept_memory.h"
+#include "adapter/torch/listener.h"
 #include "adapter/torch/op_operands.h"
 #include "adapter/torch/result_size.h"
 #include "adapter/torch/rows.h"
@@ -52,6 +55,7 @@ std::atomic<const void*> announcing_thread{nullptr};
 std::atomic<Announcer*> announcer{nullptr};
 std::atomic<bool> is_of_a_gpu{false};      // the announcer
 std::atomic<std::uint32_t> looking_at{0};  // how many other threads do
+std::atomic<bool> hears_nodes{true};       // else nodes_here says nothing: the session rests
 // The thread whose op runs; nullptr: none. On a GPU backward runs on a thread of its device.
 std::atomic<const void*> op_thread{nullptr};
 
@@ -72,24 +76,6 @@ void end_turn_of_this_thread() noexcept {
   if (op_thread.load(std::memory_order_relaxed) == &this_thread) end_turn();
 }
 
-// A context comes and goes with every operator: the memory of this thread's last one of a type is kept for the next.
-template <class Context>
-struct Kept {
-  static void* operator new(std::size_t bytes) {
-    return spare.memory != nullptr ? std::exchange(spare.memory, nullptr) : ::operator new(bytes);
-  }
-  static void operator delete(void* memory) noexcept {
-    spare.memory != nullptr ? ::operator delete(memory) : static_cast<void>(spare.memory = memory);
-  }
-
- private:
-  struct Spare {
-    ~Spare() { ::operator delete(std::exchange(memory, nullptr)); }
-    void* memory = nullptr;
-  };
-  static inline thread_local Spare spare;
-};
-
 struct Context : at::ObserverContext {
   std::optional<StreamWork> stream_work;  // of a function of c10d's under a guard of GPU memory
 };
@@ -98,6 +84,8 @@ struct OpContext final : Context, Kept<OpContext> {
   OpContext(Announcer& a, const at::RecordFunction& function, const Operator& op, const OpOperands& operands)
       : OpContext(a, function.name(), operands, arguments_of(function)) {
     operands.small.tell();
+    refuse(arguments_of(function), op.writes());
+    if (refused) return;
     if (owner.session.wants_recipe()) recipe = owner.recipes.make(function, op, owner.session, owner.gpu);
     if (!op.communicates) return;
     if (owner.gpu == nullptr) {
@@ -129,6 +117,15 @@ struct OpContext final : Context, Kept<OpContext> {
     if (makes_state) set_birth({});
     Recipes::finish(std::move(recipe), owner.session, std::uncaught_exceptions() > exceptions);
   }
+  // An op without its operands ends with an error.
+  void refuse(c10::ArrayRef<const c10::IValue> arguments, bool writes) {
+    auto error = owner.gpu != nullptr ? take_refusal() : nullptr;
+    if (error == nullptr) return;
+    if (writes && !Refused::writes_too())
+      die("an operator writes to a tensor for which neither the budget nor the GPU has room, and with this libtorch it "
+          "cannot be ended by an error; use libtorch 2.13 or later, a larger budget, or a smaller batch");
+    refused.emplace(std::move(error), arguments);
+  }
   Announcer& owner;
   // The members end in the opposite order: the op, then the session's kept recipe, then this thread's turn.
   struct Turn {
@@ -144,9 +141,10 @@ struct OpContext final : Context, Kept<OpContext> {
   bool makes_state = false;
   std::string state_name;
   std::optional<OpOfWorks> works;
+  std::optional<Refused> refused;  // its operands have no room: see gpu_beside.h
 };
 
-struct RefusedContext final : Context, Refused {  // its operands have no room: see gpu_beside.h
+struct RefusedContext final : Context, Refused {  // they have none on the device, either
   using Refused::Refused;
   ~RefusedContext() override { end_turn(); }
 };
@@ -164,7 +162,8 @@ struct HoldingContext final : Context {
     Held(Session& session, const void* name) : scope(session.resident(name)) {}
     ResidentScope scope;
   };
-  std::list<Held> held;  // scopes do not move
+  std::list<Held> held;            // scopes do not move
+  std::optional<Refused> refused;  // one of them has no room
 };
 
 // A function of c10d's that an op calls.
@@ -206,11 +205,13 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   if (op.transparent || (op.list_is_transparent && goes_one_by_one(owner, inputs))) return nullptr;
   if (is_taken_apart(inputs)) return nullptr;
   if (op.communicates && owner.gpu == nullptr) send_from_ordinary_memory(inputs);
+  if (op.communicates && owner.gpu != nullptr) owner.session.hear_ops();  // its work uses operands after its end
   if (owner.gpu != nullptr && op.takes_lists && goes_in_groups(inputs)) return nullptr;
   if (owner.gpu != nullptr) {
     let_asked_storages_go();
     auto refused = let_operands_fit(*owner.gpu, inputs);
-    if (refused && !op.writes()) return std::make_unique<RefusedContext>(std::move(refused));
+    if (refused && (!op.writes() || Refused::writes_too()))
+      return std::make_unique<RefusedContext>(std::move(refused), inputs);
     owner.gpu->prepare_workspaces(nodes_here == 0);
   }
   OpOperands operands(owner);
@@ -251,12 +252,17 @@ std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, c10::ArrayR
     if (name == nullptr) continue;
     if (context == nullptr) context = std::make_unique<HoldingContext>(owner.gpu);
     context->held.emplace_back(owner.session, name);
-    if (operand->data_ptr().get() == nullptr)
-      die(in_op
-              ? "an operator needs a tensor that it was not called with, for which the budget has no room now; give a "
-                "larger budget"
-              : "an operator of a thread that does not train needs a tensor for which the budget has no room now; "
-                "give a larger budget");
+    if (operand->data_ptr().get() != nullptr) continue;
+    context->held.pop_back();
+    try {
+      const c10::DeviceGuard on_device(operand->device());
+      owner.gpu->move_beside(*operand);
+    } catch (const c10::Error&) {
+      if (!Refused::writes_too())
+        die("an operator needs a tensor for which neither the budget nor the GPU has room now; give a larger budget");
+      context->refused.emplace(std::current_exception(), arguments);
+      break;
+    }
   }
   if (context != nullptr && owner.gpu != nullptr) owner.gpu->settle();
   return context;
@@ -306,7 +312,9 @@ std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::
           {.parameter = operands.parameter, .sequence = -1, .gradients_on = c10::GradMode::is_enabled()});
       if (mark) owner->session.mark_layer(mark->name, mark->phase);
     }
-    return std::make_unique<OpContext>(*owner, name.c_str(), operands, arguments);
+    auto context = std::make_unique<OpContext>(*owner, name.c_str(), operands, arguments);
+    throw_if_any(take_refusal());
+    return context;
   } catch (...) {
     end_turn_of_this_thread();
     throw;
@@ -383,28 +391,6 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   owner->gpu->op_has_ended();
 }
 
-class Listener {  // a callback of libtorch's, registered once and off at first
- public:
-  explicit Listener(at::RecordFunctionCallback callback)
-      : handle_(at::addGlobalCallback(
-            callback.needsInputs(true).scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}))) {
-    at::disableCallback(handle_);
-  }
-  void turn(bool on) {
-    if (on == is_on_) return;
-    is_on_ = on;
-    if (on) {
-      at::reenableCallback(handle_);
-    } else {
-      at::disableCallback(handle_);
-    }
-  }
-
- private:
-  const at::CallbackHandle handle_;
-  bool is_on_ = false;
-};
-
 }  // namespace
 
 OptimizerSteps::OptimizerSteps() noexcept { ++optimizer_steps; }
@@ -414,10 +400,16 @@ KernelOp::KernelOp(const std::string& name, std::span<const at::Tensor> reads, s
     : context_(begin_kernel(name, reads, writes)) {}
 KernelOp::~KernelOp() = default;
 
+void hear_operators_of_gpu(Session& session) {
+  session.hear_ops();
+  listen_to_operators(Listening::to_operands_and_results);
+}
+
 // Results are asked for where a GPU's storages are to be seen: libtorch's lists of them cost time.
 void listen_to_operators(Listening what) {
   static Listener inputs{at::RecordFunctionCallback(&begin)};
   static Listener inputs_and_outputs{at::RecordFunctionCallback(&begin, &end).needsOutputs(true)};
+  hears_nodes.store(what != Listening::off, std::memory_order_relaxed);
   inputs.turn(what == Listening::to_operands);
   inputs_and_outputs.turn(what == Listening::to_operands_and_results);
 }
@@ -433,7 +425,9 @@ void announce_this_thread(Announcer& to) {
 }
 
 bool announces_this_thread() noexcept {
-  return announcing_thread.load(std::memory_order_relaxed) == &this_thread || (nodes_here > 0 && has_training_mark());
+  if (announcing_thread.load(std::memory_order_relaxed) == &this_thread) return true;
+  const bool rests = is_of_a_gpu.load(std::memory_order_relaxed) && !hears_nodes.load(std::memory_order_relaxed);
+  return (nodes_here > 0 || rests) && has_training_mark();
 }
 
 bool in_op_of_this_thread() noexcept {

@@ -27,4 +27,24 @@ bool has_names(const Tensor& tensor) {
   return false;
 }
 
+// Since 2.13 a storage tells one listener that it is about to be written. Templates, as above.
+template <class Storage>
+inline constexpr bool hears_of_writes = requires(Storage& storage) {
+  storage.clear_materializer();
+};
+// False: it tells another one, or none.
+template <class Storage>
+bool hear_of_writes(Storage& storage, void (*listener)(Storage*)) {
+  if constexpr (hears_of_writes<Storage>) {
+    if (storage.has_materializer()) return false;
+    storage.set_materializer(listener);
+    return true;
+  }
+  return false;
+}
+template <class Storage>
+void hear_of_no_writes(Storage& storage) {
+  if constexpr (hears_of_writes<Storage>) storage.clear_materializer();
+}
+
 }  // namespace vedette::adapter
