@@ -292,7 +292,8 @@ fetch_guest_kernel() {
   chmod 755 "$folder"
   # Which of the patterns are there differs from kernel to kernel: tar ends with 2 for the others.
   if ! (cd "$folder" && apt-get download -q "$package" >/dev/null) ||
-    ! { dpkg-deb --fsys-tarfile "$folder"/*.deb | tar -x -C "$folder" --wildcards "${wanted[@]}" 2>/dev/null || true; } ||
+    ! { dpkg-deb --fsys-tarfile "$folder"/*.deb |
+      tar -x -C "$folder" --wildcards "${wanted[@]}" 2>/dev/null || true; } ||
     ! compgen -G "$folder/boot/vmlinuz-*" >/dev/null; then
     rm -rf "$folder"
     fail "apt-get could not download $package (its reason is above): most often there is no network."

@@ -109,7 +109,7 @@ void add(const share::Outcome& outcome, double part, Figures& figures) {
   figures.most_leased = std::max(figures.most_leased, outcome.most_leased);
 }
 
-std::string time(double s) { return s < 600 ? fmt::format("{:.1f} s", s) : fmt::format("{:.1f} min", s / 60); }
+std::string duration(double s) { return s < 600 ? fmt::format("{:.1f} s", s) : fmt::format("{:.1f} min", s / 60); }
 
 void print_json(const std::vector<share::Policy>& policies, const std::vector<Figures>& rows, std::size_t jobs) {
   nlohmann::ordered_json all{{"jobs", jobs}, {"policies", nlohmann::ordered_json::array()}};
@@ -153,8 +153,8 @@ void run(const ShareOptions& options) {
         "came back", "most leased");
   for (std::size_t p = 0; p < policies.size(); ++p) {
     const Figures& row = rows[p];
-    print("{:<12}{:>12}{:>12}{:>12}{:>12}{:>9.0f}{:>12}{:>12}\n", policies[p].name, time(row.makespan_s),
-          time(row.mean_s), time(row.p95_s), time(row.queued_s), row.turns,
+    print("{:<12}{:>12}{:>12}{:>12}{:>12}{:>9.0f}{:>12}{:>12}\n", policies[p].name, duration(row.makespan_s),
+          duration(row.mean_s), duration(row.p95_s), duration(row.queued_s), row.turns,
           readable({static_cast<std::uint64_t>(row.came_back)}), readable(row.most_leased));
   }
 }

@@ -43,8 +43,8 @@ Piece fill_piece(std::byte* begin, std::size_t bytes, NodeIndex node, int& error
   return error == 0 ? Piece::elsewhere : Piece::failed;
 }
 
-// Small pages where no huge one is free there; then, for the cache of files, the kernel has to be made to take it back,
-// which it does only for memory that can lie nowhere else. It ends in the OOM killer only where reclaim found nothing,
+// Small pages where no huge one is free there. Then the kernel has to be made to take the cache of files back, which it
+// does only for memory that can lie nowhere else. It ends in the OOM killer only where reclaim found nothing,
 // many times in a row.
 Piece fill_patiently(std::byte* begin, std::size_t bytes, NodeIndex node, Pages pages, int& error) noexcept {
   Piece piece = fill_piece(begin, bytes, node, error);

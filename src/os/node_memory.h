@@ -35,7 +35,7 @@ struct NodeRoom {
 std::optional<NodeRoom> room_of_node(NodeIndex node, const std::string& root = "");
 // So much of the files stays: with none that it can take back, the kernel kills processes for a page of its own.
 constexpr Bytes kept_of_files(const NodeRoom& room) noexcept { return std::max(128_MiB, Bytes{room.total.value / 32}); }
-// What could be taken there now.
+// Memory that could be taken there now.
 constexpr Bytes available(const NodeRoom& room) noexcept {
   return room.free + (room.files - std::min(room.files, kept_of_files(room)));
 }

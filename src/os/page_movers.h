@@ -1,4 +1,4 @@
-// What in this kernel moves pages between NUMA nodes without being asked by the program.
+// Features of this kernel that move pages between NUMA nodes without being asked by the program.
 #pragma once
 #include <cstdint>
 #include <string>

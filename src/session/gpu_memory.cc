@@ -128,7 +128,7 @@ void GpuExecutor::end_rest() noexcept {
   is_woken_ = true;
 }
 
-// Ops that nobody announced may have used anything, on any stream.
+// Unannounced ops may have used anything, on any stream.
 void GpuExecutor::wake() {
   is_woken_ = false;
   note(device_->synchronize());

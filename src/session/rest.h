@@ -3,8 +3,8 @@
 // asked whether it does. Of a step it then hears that it began, and nothing else. Once something has moved, the next
 // step is heard again, and the session rests after twice as many steps.
 //
-// What always holds: while rests() nothing has moved, until a step that begins finds otherwise. On a GPU, where nobody
-// serves an access to what is away, nothing moves before the session is awake: a birth without room wakes it.
+// What always holds: while rests() nothing has moved, until a step that begins finds otherwise. On a GPU an access to
+// memory that is away is not served, so nothing moves before the session is awake. A birth without room wakes it.
 //
 // Lock rule: the op thread's; any thread may call rests() and ask().
 #pragma once

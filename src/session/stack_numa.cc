@@ -15,7 +15,7 @@ namespace {
 struct NodeArgument {  // of "NODE" or "NODE:SIZE"
   NodeIndex node;
   std::optional<Bytes> most;
-  Bytes room;  // what the node could give now, at most `most`
+  Bytes room;  // that the node could give now, at most `most`
 };
 
 Result<NodeArgument> read_node(std::string_view text, const SessionOptions& options) {

@@ -1,5 +1,4 @@
-// What would become of a list of jobs under a policy of share/decide.h, by arithmetic: a discrete-event simulation with
-// a clock of its own.
+// A list of jobs under a policy of share/decide.h, by arithmetic: a discrete-event simulation with a clock of its own.
 //
 // Jobs that run at once share the device: where they would keep it busy for more than all of the time, all slow down
 // alike. A job starts up once, which keeps nothing busy. What is ephemeral is dead between two iterations; of what
@@ -32,7 +31,7 @@ struct ListedJob {
   }
 };
 
-struct Moment {  // after each decision, for those who check
+struct Moment {  // told after each decision
   Nanoseconds now;
   std::span<const ListedJob> list;  // those that are there, in the order of arrival, as the two below
   std::span<const Job> jobs;

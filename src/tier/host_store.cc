@@ -108,7 +108,7 @@ Bytes HostStore::wanted_of(std::size_t block, std::uint32_t slots) const noexcep
   return std::min(node_piece * pieces, blocks_[block].memory.bytes());
 }
 
-// What was got before the node was full stays: a smaller reservation may find it enough.
+// Slots from before the node was full stay: a smaller reservation may find it enough.
 Result<void> HostStore::fill(std::uint32_t slots) {
   Bytes held;
   for (std::size_t b = 0; b < blocks_.size(); ++b) {

@@ -29,8 +29,8 @@ inline void throw_if_any(const std::exception_ptr& error) {
 }
 
 // While it lives, each allocation of this thread throws the error, and so does each pointer with which an operator asks
-// to write to one of the arguments: an operator whose operands the device has no room for ends so before its first
-// kernel, and its arguments are as they were. libtorch swallows what a callback throws.
+// to write to one of the arguments. An operator without room for its operands ends so before its first kernel, and its
+// arguments are as they were. libtorch swallows what a callback throws.
 class Refused {
  public:
   Refused(std::exception_ptr error, c10::ArrayRef<const c10::IValue> arguments);

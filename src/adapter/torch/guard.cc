@@ -246,7 +246,7 @@ bool Guard::State::begins_to_watch() {
   if (is_off()) return false;
   if (auto error = session->in_child() ? session->take_error() : std::nullopt) throw Failure(*std::move(error));
   if (gpu != nullptr) {
-    adapter::hear_operators_of_gpu(*session);  // what is watched may begin away
+    adapter::hear_operators_of_gpu(*session);  // watched tensors may begin away
   } else {
     session->hear_ops();  // an optimizer makes its state in its first step
   }
