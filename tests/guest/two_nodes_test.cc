@@ -1,6 +1,6 @@
-// A machine of two NUMA nodes in software emulation, under two kernels. Node 0 has the processors and 512 MiB, node 1
-// memory only: RAM from the start, or as CXL memory is (soft reserved, movable, given to the page allocator by the
-// driver kmem). Its speeds are not real: rates are not checked but for those that firmware claims.
+// A machine of two NUMA nodes in software emulation, under two kernels. Node 0 has the processors and 512 MiB, node 1 is
+// memory only: RAM from the start, or as CXL memory is (soft reserved, given to the page allocator by the driver kmem,
+// movable). Its speeds are not real: rates are not checked but for those that firmware claims.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

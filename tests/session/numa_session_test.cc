@@ -18,8 +18,9 @@ namespace {
 using namespace vedette::testing;
 using ::testing::HasSubstr;
 
-constexpr Bytes chunk = 64_KiB, budget = 3_MiB;
-constexpr std::size_t layers = 8, words_bytes = 300'000;
+// Small: an emulated machine is slow, beside other work many times as slow again.
+constexpr Bytes chunk = 64_KiB, budget = 1280_KiB;
+constexpr std::size_t layers = 5, words_bytes = 200'000;
 
 std::unique_ptr<Session> open(const std::string& fast, const std::string& slow, Bytes of = budget) {
   return Session::open({.fast_memory = of, .fast = fast, .slow = slow, .chunk = chunk}).value();
@@ -35,13 +36,18 @@ Outcome run(const std::string& fast, const std::string& slow) {
   return outcome;
 }
 
+const Outcome& plain() {
+  static const Outcome outcome = run("dram", "host");
+  return outcome;
+}
+
 std::string near_name() { return "numa:" + std::to_string(near_node.value); }
 std::string far_name(NodeIndex far) { return "numa:" + std::to_string(far.value); }
 
 TEST(NumaSession, FastMemoryOfANodeGivesTheSameBytes) {
   const Mapping probe = Mapping::reserve(2_MiB, 2_MiB).value();
   if (const auto able = prefer_node(probe.data(), 2_MiB, near_node); !able) GTEST_SKIP() << able.error().message;
-  EXPECT_EQ(run(near_name(), "host"), run("dram", "host"));
+  EXPECT_EQ(run(near_name(), "host"), plain());
 }
 
 TEST(NumaSession, AFastNodeThatIsNotThereIsRefused) {
@@ -55,7 +61,7 @@ TEST(NumaSession, AFastNodeThatIsNotThereIsRefused) {
 TEST(NumaSession, ASecondNodeIsASlowTierAlsoAboveADisk) {
   const auto far = far_node();
   if (!far) GTEST_SKIP() << "this machine has one NUMA node";
-  const Outcome expected = run("dram", "host");
+  const Outcome& expected = plain();
   const std::string disk = "+nvme:" + std::filesystem::current_path().string();
   for (const std::string& slow :
        {far_name(*far), far_name(*far) + ":64MiB", far_name(*far) + disk, far_name(*far) + ":2MiB" + disk}) {
@@ -91,7 +97,7 @@ TEST(NumaSession, AFullNodeIsASentenceAndTrainingGoesOn) {
   const auto far = far_node();
   if (!far) GTEST_SKIP() << "this machine has one NUMA node";
   if (!may_be_filled(*far)) GTEST_SKIP() << "NUMA node " << far->value << " is large, and the test would fill it";
-  const Outcome expected = run("dram", "host");
+  const Outcome& expected = plain();
   EXPECT_TRUE(in_a_child([&] {
     const auto session = open(near_name(), far_name(*far));
     Loop loop(*session, layers, words_bytes);
@@ -100,7 +106,7 @@ TEST(NumaSession, AFullNodeIsASentenceAndTrainingGoesOn) {
     const Hog other(*far, 8_MiB);
     std::vector<std::byte*> more;
     std::string sentence;
-    while (sentence.empty() && more.size() < 100) {
+    while (sentence.empty() && more.size() < 200) {
       const auto memory = session->allocate({.bytes = 1_MiB});
       if (memory) {
         more.push_back(*memory);
@@ -128,14 +134,14 @@ TEST(NumaSession, ANodeThatFillsUpLeavesTheRestToTheDisk) {
   const auto far = far_node();
   if (!far) GTEST_SKIP() << "this machine has one NUMA node";
   if (!may_be_filled(*far)) GTEST_SKIP() << "NUMA node " << far->value << " is large, and the test would fill it";
-  const Outcome expected = run("dram", "host");
+  const Outcome& expected = plain();
   const std::string slow = far_name(*far) + "+nvme:" + std::filesystem::current_path().string();
   EXPECT_TRUE(in_a_child([&] {
     const auto session = open(near_name(), slow);
     const Hog other(*far, 2_MiB);
     Loop loop(*session, layers, words_bytes);
     std::vector<Block> more;
-    for (std::uint64_t i = 0; i < 64; ++i) {
+    for (std::uint64_t i = 0; i < 16; ++i) {
       more.emplace_back(*session, (1_MiB).value);
       more.back().fill(i);
     }
