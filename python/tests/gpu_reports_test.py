@@ -323,7 +323,7 @@ def nothing_locks_more():
     assert sum("the driver pins no more than" in sentence for sentence in said) == 1, said
 
 
-def too_large_a_batch():
+def too_large_a_batch(slow="host"):
     """Neither the budget nor the device has room for a batch. The error is PyTorch's own, and a smaller batch trains on."""
     import torch
     import vedette
@@ -358,7 +358,7 @@ def too_large_a_batch():
         return trainings.result(model, losses), failed
 
     plain, _ = train(None)
-    with vedette.Guard("9MiB", fast="gpu:0", slow="host", on_message=print) as guard:
+    with vedette.Guard("9MiB", fast="gpu:0", slow=slow, on_message=print) as guard:
         bits, failed = train(guard)
         assert failed == 2 and bits == plain
         assert guard.phase in ("planned", "foreseen"), guard.phase
@@ -380,6 +380,33 @@ def operands_without_room():
         except torch.OutOfMemoryError as error:
             assert "CUDA out of memory" in str(error), error
         assert [tensor.sum().item() for tensor in (a, b, c)] == [count, 2 * count, 3 * count]
+
+
+def both_memories_full():
+    """The same with a host that holds what a small batch needs and little more."""
+    too_large_a_batch("host:8MiB")
+
+
+def in_place_without_room():
+    """An operator in place is refused as well, before it writes: its tensors are as they were, and others train on."""
+    import torch
+    import vedette
+
+    count = 3 << 20
+    with vedette.Guard("30MiB", fast="gpu:0", slow="host", on_message=print) as guard:
+        a, b, c = (torch.full((count,), float(number), device="cuda") for number in (1, 2, 3))
+        for write in (lambda: a.addcmul_(b, c), lambda: torch.add(b, c, out=a), lambda: torch._foreach_addcmul_([a], [b], [c])):
+            try:
+                write()
+                raise AssertionError("there was room")
+            except torch.OutOfMemoryError as error:
+                assert "CUDA out of memory" in str(error), error
+        assert [tensor.sum().item() for tensor in (a, b, c)] == [count, 2 * count, 3 * count]
+        half = slice(0, count // 2)
+        d, e = b[half].clone(), c[half].clone()
+        del b, c
+        a[half].addcmul_(d, e)
+        assert a.sum().item() == count // 2 * 8 and guard.counters.resident_max_bytes <= guard.budget
 
 
 def shift():
@@ -453,7 +480,7 @@ class LockedMemoryThatEnds(on_simulated_gpu.Processes):
 
 
 class ADeviceWithoutRoom(on_simulated_gpu.Processes):
-    functions = (too_large_a_batch, operands_without_room)
+    functions = (too_large_a_batch, operands_without_room, both_memories_full, in_place_without_room)
     environment = {"SIMULATED_GPU": "memory_mib=40"}
 
     def test_a_batch_that_is_too_large_is_an_error_to_go_on_after(self):
@@ -461,6 +488,12 @@ class ADeviceWithoutRoom(on_simulated_gpu.Processes):
 
     def test_operands_without_room_are_the_same_error(self):
         self.run_there(operands_without_room)
+
+    def test_both_memories_full_are_the_same_error(self):
+        self.run_there(both_memories_full)
+
+    def test_operators_in_place_are_refused_before_they_write(self):
+        self.run_there(in_place_without_room)
 
 
 if __name__ == "__main__":

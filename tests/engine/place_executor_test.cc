@@ -530,6 +530,8 @@ TEST_F(Places, NothingMovesWhileOpsAreNotAnnounced) {
   EXPECT_FALSE(executor->all_in_place());
   executor->bring(second.block, 512 << 10, true).value();
   EXPECT_TRUE(executor->all_in_place());
+  executor->begin_op({&first.block, 1}, stream.handle()).value();
+  executor->end_op({&first.block, 1}, stream.handle());
   executor->keep_still(stream.handle()).value();
   EXPECT_FALSE(executor->allocate(512_KiB, stream.handle()));
   EXPECT_FALSE(executor->allocate(512_KiB, stream.handle(), 0));
