@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,8 +65,10 @@ struct Rig {
   std::unique_ptr<Session> session;
   std::vector<std::byte*> names;
 
-  explicit Rig(Bytes budget, const std::string& policy = "on-demand") {
-    session = Session::open({.fast_memory = budget, .fast = "gpu:0", .gpu = &program, .policy = policy}).value();
+  explicit Rig(Bytes budget, const std::string& policy = "on-demand", std::optional<Recompute> recompute = {}) {
+    session = Session::open(
+                  {.fast_memory = budget, .fast = "gpu:0", .gpu = &program, .policy = policy, .recompute = recompute})
+                  .value();
     for (std::size_t t = 0; t < tensors; ++t) {
       names.push_back(session->allocate({.bytes = tensor_bytes}).value());
       session->gpu()->allow_moves(names.back());
@@ -115,10 +118,19 @@ Spread time_of_settled(Rig& rig, const std::function<void(int)>& op) {
   return spread_of(std::move(each));
 }
 
-void measure_settled_ops() {
+void measure_settled_ops(const char* what, Recompute recompute) {
+  Rig ample({2 * tensors * tensor_bytes.value}, "vedette", recompute);
+  print(what, time_of_settled(ample, [&](int i) { ample.op(static_cast<std::size_t>(i)); }));
+}
+
+// The program asks whether its ops are wanted, as a guard's listener is on or off.
+void measure_ops_at_rest() {
   Rig ample({2 * tensors * tensor_bytes.value}, "vedette");
-  print("an op of a settled step, nothing moves",
-        time_of_settled(ample, [&](int i) { ample.op(static_cast<std::size_t>(i)); }));
+  const auto op = [&](int i) {
+    if (ample.session->wants_ops()) ample.op(static_cast<std::size_t>(i));
+  };
+  const Spread spread = time_of_settled(ample, op);
+  print(ample.session->wants_ops() ? "... the same: the session does not rest" : "an op of a session at rest", spread);
 }
 
 void measure_settled_births() {
@@ -171,7 +183,9 @@ int main() {
   std::printf("%s; %s\n", bench::machine_line().c_str(), device->name().c_str());
   if (bench::load_per_core() > bench::busy_load) std::printf("the machine is busy: these times are worth little\n");
   measure_ops(device);
-  measure_settled_ops();
+  measure_settled_ops("an op of a settled step, nothing moves", Recompute::planned);
+  measure_settled_ops("... where nothing is recomputed", Recompute::off);
+  measure_ops_at_rest();
   measure_settled_births();
   measure_moves(device);
 }

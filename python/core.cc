@@ -116,9 +116,10 @@ GuardOptions options_of(std::uint64_t fast_memory, double fraction_of_memory, co
   options.on_progress = speaker(words["on_progress"].cast<py::function>());
   options.verbose = words["verbose"].cast<bool>();
   options.pressure = words["pressure"].cast<bool>();
-  options.recompute =
-      value_of<Recompute>("recompute", words["recompute"].cast<std::string>(),
-                          {{"off", Recompute::off}, {"planned", Recompute::planned}, {"always", Recompute::always}});
+  if (const auto recompute = words["recompute"].cast<std::optional<std::string>>())
+    options.recompute =
+        value_of<Recompute>("recompute", *recompute,
+                            {{"off", Recompute::off}, {"planned", Recompute::planned}, {"always", Recompute::always}});
   return options;
 }
 

@@ -228,8 +228,9 @@ struct SessionOptions {
   // Of a Guard: a file that becomes a recording of all steps, for `vedette report`; an earlier recording of this name
   // is replaced. Excludes `observer`. A Session refuses it: its program opens a Recorder.
   std::string record = {};
-  // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops.
-  Recompute recompute = Recompute::off;
+  // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops. nullopt: `planned`
+  // in GPU memory, where moving is slow beside computing, else `off`.
+  std::optional<Recompute> recompute = {};
 };
 
 // "best", and every page tracker: zap, missing, mprotect; of a GPU cupti. With mprotect, and with missing where

@@ -149,7 +149,7 @@ class Guard:
 
     def __init__(self, fast_memory=None, *, slow="nvme:.", policy="vedette", chunk="2MiB", warmup_steps=1, profile="layers",
                  tracker="best", on_message=None, seed=1, ranks=1, interference_percent=None, fault_us=None, checksums=False,
-                 record="", recompute="off", fast="dram", table_memory=None, enabled=True, verbose=True, on_progress=None,
+                 record="", recompute=None, fast="dram", table_memory=None, enabled=True, verbose=True, on_progress=None,
                  max_writes="", pressure=False):
         size, share = budget_of(fast_memory)
         self._say = _to_log(logging.WARNING) if on_message is None else _callable("on_message", on_message)
@@ -163,7 +163,8 @@ class Guard:
                      ranks=count_of("ranks", ranks),
                      interference_percent=None if interference_percent is None else count_of("interference_percent", interference_percent),
                      fault_ns=_nanoseconds("fault_us", fault_us), checksums=bool(checksums),
-                     record=path_of("record", record), recompute=word_of("recompute", recompute, "'off', 'planned' or 'always'"),
+                     record=path_of("record", record),
+                     recompute=None if recompute is None else word_of("recompute", recompute, "'off', 'planned' or 'always'"),
                      fast=word_of("fast", fast, "'dram' or 'gpu:0'"),
                      table_memory=0 if table_memory is None else bytes_of("table_memory", table_memory),
                      enabled=bool(enabled), verbose=bool(verbose), pressure=bool(pressure), on_progress=progress,

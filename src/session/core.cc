@@ -31,7 +31,7 @@ void SessionCore::start(Memory memory) {
   if (!is_host_memory(options_.fast)) logger_.computes_on(options_.fast);
   if (auto* const births = dynamic_cast<BirthObserver*>(options_.observer); births != nullptr && births->wants_births())
     logger_.watch_births(births);
-  machine_.can_recompute = options_.recompute != Recompute::off && executor_->traits().drops;
+  machine_.can_recompute = options_.recompute.value_or(Recompute::off) != Recompute::off && executor_->traits().drops;
   if (!machine_.can_recompute) return;
   const Recomputer::Parts parts{.mutex = mutex_,
                                 .arena = arena_,

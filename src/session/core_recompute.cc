@@ -54,16 +54,19 @@ void SessionCore::dropped_chunk_wanted(ChunkIndex chunk) noexcept {
 // Outside of the plan no op says when it needs a group, so all are made.
 void SessionCore::make_before_op(std::uint32_t index, bool left_plan) {
   const LoggedOp& op = logger_.log().ops[index];
-  std::vector<ChunkRange> needed = op_.operands();
+  std::vector<ChunkRange> needed;
   bool make = left_plan;
   {
     const std::lock_guard lock(mutex_);
+    Lineage& lineage = recomputer_->lineage();
     for (const auto* list : {&op.reads, &op.writes})
-      for (const std::uint32_t t : *list)
-        recomputer_->lineage().exists(t, logger_.log().tensors[t].kind == TensorKind::weight);
-    if (const Bucket* const bucket = buckets_.current(); bucket != nullptr) {
-      for (const OpMoves::Made& planned : bucket->plan.moves_at(op_.part()).made) needed.push_back(planned.chunks);
-    }
+      for (const std::uint32_t t : *list) lineage.exists(t, logger_.log().tensors[t].kind == TensorKind::weight);
+    const Bucket* const bucket = buckets_.current();
+    const auto made = bucket != nullptr ? bucket->plan.moves_at(op_.part()).made : std::span<const OpMoves::Made>();
+    if (!left_plan && made.empty() && !recomputer_->in_the_way(op_.operands(), op.writes))
+      return lineage.begin_op(index, op.reads, op.writes);
+    needed = op_.operands();
+    for (const OpMoves::Made& planned : made) needed.push_back(planned.chunks);
     make = make || recomputer_->in_the_way(needed, op.writes);
   }
   if (make) {
@@ -103,7 +106,9 @@ std::vector<OpMoves::Departure> SessionCore::keep_what_cannot_be_made(std::span<
 
 void SessionCore::end_part() noexcept {
   const std::span<const OpMoves::Departure> leave = departures();
-  if (recomputer_ == nullptr || buckets_.current() == nullptr || !logger_.running()) return executor_->end_op(leave);
+  const bool any = !leave.empty() || options_.recompute == Recompute::always;
+  if (recomputer_ == nullptr || !any || buckets_.current() == nullptr || !logger_.running())
+    return executor_->end_op(leave);
   std::vector<ChunkRange> drops;
   executor_->end_op(keep_what_cannot_be_made(leave, drops));
   for (const ChunkRange chunks : drops) recomputer_->drop(chunks);

@@ -7,9 +7,20 @@ namespace vedette::detail {
 
 using Use = Lineage::Use;
 
+// Entries stay with their room: a step like the one before allocates nothing.
 void Lineage::forget() {
-  tensors_.clear();
-  ops_.clear();
+  constexpr std::size_t most = 1 << 20;
+  if (tensors_.size() > most) tensors_.clear();
+  if (ops_.size() > most) ops_.clear();
+  for (History& each : tensors_) {
+    each.writers.clear();
+    each.alive = each.born_here = each.trusted = false;
+  }
+  for (Past& each : ops_) {
+    each.recipe.reset();
+    each.inputs.clear();
+    each.results.clear();
+  }
 }
 
 Lineage::History& Lineage::history(std::uint32_t tensor) {
@@ -32,9 +43,12 @@ void Lineage::exists(std::uint32_t tensor, bool trusted) {
 }
 
 void Lineage::born(std::uint32_t tensor, std::optional<std::uint32_t> in_op) {
-  history(tensor) = {.writers = {}, .alive = true, .born_here = true, .trusted = false};
+  History& of = history(tensor);
+  of.writers.clear();
+  of.alive = of.born_here = true;
+  of.trusted = false;
   if (!in_op) return;
-  tensors_[tensor].writers.push_back(*in_op);
+  of.writers.push_back(*in_op);
   past(*in_op).results.push_back(tensor);
 }
 
