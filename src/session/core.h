@@ -187,6 +187,7 @@ class SessionCore {
   void make_plan(Bucket& bucket);
   bool make_plan_in_time(Bucket& bucket);  // false: it is not there yet
   void tell_why_no_plan(Bucket& bucket);
+  bool searches_long(const Bucket& bucket) const noexcept;
   void make_first_plan(Bucket& bucket);
   void make_plan_beside(Bucket& bucket);
   void plan_for_turns();

@@ -127,9 +127,13 @@ void SessionCore::plan_for_size() {
       return;
     }
     size_machine_for(*bucket);
+    const bool can_recompute = machine_.can_recompute, moves_alone = searches_long(*bucket);
+    machine_.can_recompute = can_recompute && !moves_alone;
     making_.push_back(std::make_unique<PlanInMaking>(bucket->id(), std::move(resized), machine_, *executor_,
                                                      PlanInMaking::Meanwhile::steps_by_plan_before));
     making_.back()->made_for(frames());
+    if (moves_alone) making_.back()->moves_alone();
+    machine_.can_recompute = can_recompute;
   }
 }
 

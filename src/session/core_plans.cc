@@ -195,10 +195,14 @@ void SessionCore::make_plan(Bucket& bucket) {
 //
 // The program waits for the plan, but not for ever: in that time several steps without one would have run. Where it is
 // not there by then, steps go on without, until one begins that finds it.
-void SessionCore::make_first_plan(Bucket& bucket) {
+bool SessionCore::searches_long(const Bucket& bucket) const noexcept {
   constexpr std::size_t many_ops = 500;
-  const bool takes_long = machine_.can_recompute && executor_->traits().times_later && bucket.ops() >= many_ops &&
-                          !executor_->traits().replays;
+  return machine_.can_recompute && executor_->traits().times_later && bucket.ops() >= many_ops &&
+         !executor_->traits().replays;
+}
+
+void SessionCore::make_first_plan(Bucket& bucket) {
+  const bool takes_long = searches_long(bucket);
   if (takes_long) machine_.can_recompute = false;
   const bool is_there = make_plan_in_time(bucket);
   if (!takes_long) return;
@@ -258,6 +262,7 @@ void SessionCore::take_plan(PlanInMaking& made) {
   bucket->made_for(made.frames());
   if (made.frames() != frames()) frames_.plans_due = true;
   plan_is_made(*bucket, bucket->plan.finish(std::move(draft)));
+  if (made.is_of_moves_alone()) begin_plan(*bucket, PlanInMaking::Meanwhile::steps_by_plan_before);
   give_back_unused(bucket->ops());
 }
 

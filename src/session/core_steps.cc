@@ -1,6 +1,7 @@
 // One step, op by op: it is logged; while it repeats the ops of a bucket, the bucket's plan runs beside it.
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "engine/engine.h"
 #include "os/signals.h"
@@ -31,8 +32,10 @@ void SessionCore::begin_step() {
   const auto made =
       std::stable_partition(making_.begin(), making_.end(), [](const auto& plan) { return !plan->is_made_soon(); });
   const std::lock_guard lock(mutex_);
-  std::for_each(made, making_.end(), [&](const auto& plan) { take_plan(*plan); });
+  const std::vector<std::unique_ptr<PlanInMaking>> taken(std::make_move_iterator(made),
+                                                         std::make_move_iterator(making_.end()));
   making_.erase(made, making_.end());
+  for (const auto& plan : taken) take_plan(*plan);
   begin_.thread = std::this_thread::get_id();
   follow_budget();
   Counters before = executor_->counters();

@@ -33,6 +33,9 @@ class PlanInMaking {
   // Of fast memory, for which it is made.
   void made_for(std::uint32_t frames) noexcept { frames_ = frames; }
   std::uint32_t frames() const noexcept { return frames_; }
+  // It only moves, since a search for recomputations takes long: one with them is to follow it.
+  void moves_alone() noexcept { moves_alone_ = true; }
+  bool is_of_moves_alone() const noexcept { return moves_alone_; }
   // Whether it is there. The first time a bucket's first plan is waited for, as long as steps without one would lose,
   // and the plan of a replacement, which comes once.
   bool is_made_soon();
@@ -49,6 +52,7 @@ class PlanInMaking {
 
   std::uint64_t bucket_;
   std::uint32_t frames_ = 0;
+  bool moves_alone_ = false;
   std::optional<StepPlan> replacement_;  // its policy is the draft's
   std::unique_ptr<StepPlan::Draft> draft_;
   std::atomic<bool> given_up_{false};
