@@ -15,6 +15,7 @@
 #   VEDETTE_GUEST_HMAT     off: firmware tells no latencies and bandwidths
 #   VEDETTE_GUEST_DISK     a folder that is copied onto the disk, /disk there, for what is large. Programs there are
 #                          named so (/disk/train), and their libraries lie in its lib/
+#   VEDETTE_GUEST_PROCESSORS  how many (2); with one, none spins for another that the host does not run
 #   VEDETTE_GUEST_CPU      the processor: qemu64; libtorch wants max
 #   VEDETTE_GUEST_SECONDS  it is killed after so many (1500)
 set -euo pipefail
@@ -22,6 +23,7 @@ kernel=$1 folder=$2
 shift 2
 node1=${VEDETTE_GUEST_NODE1:-} node0=${VEDETTE_GUEST_NODE0:-512}
 soft=${VEDETTE_GUEST_SOFT:-} hmat=${VEDETTE_GUEST_HMAT:-on} on_disk=${VEDETTE_GUEST_DISK:-}
+processors=${VEDETTE_GUEST_PROCESSORS:-2}
 
 skip() { echo "$*"; exit 77; }
 [ -s "$kernel" ] || skip "no kernel for the guest at $kernel (scripts/setup.sh --full fetches Debian's)"
@@ -103,10 +105,10 @@ if [ -n "$node1" ]; then
   fi
   machine=(-machine "pc,hmat=$hmat${soft:+,max-ram-below-4g=${node0}M}" -m $((node0 + node1))M
     -object "memory-backend-ram,id=m0,size=${node0}M" -object "memory-backend-ram,id=m1,size=${node1}M"
-    -numa "node,nodeid=0,memdev=m0,cpus=0-1$initiator" -numa "node,nodeid=1,memdev=m1$initiator"
+    -numa "node,nodeid=0,memdev=m0,cpus=0-$((processors - 1))$initiator" -numa "node,nodeid=1,memdev=m1$initiator"
     -numa dist,src=0,dst=1,val=20 "${table[@]}")
 fi
 timeout -s KILL "${VEDETTE_GUEST_SECONDS:-1500}" "$qemu" -accel tcg,thread=multi -cpu "${VEDETTE_GUEST_CPU:-qemu64}" \
-  -smp 2 "${machine[@]}" -nodefaults -no-reboot -display none -serial stdio -kernel "$kernel" \
+  -smp "$processors" "${machine[@]}" -nodefaults -no-reboot -display none -serial stdio -kernel "$kernel" \
   -initrd "$folder/initrd" -drive "file=$folder/disk,format=raw,if=virtio,cache=unsafe" \
   -append "$append" </dev/null | sed -u 's/\r//g'
