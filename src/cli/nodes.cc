@@ -104,7 +104,8 @@ std::optional<NodeSpeed> measure(NodeIndex first, NodeIndex node, std::uint32_t 
   if (bytes < 8_MiB) return std::nullopt;
   auto here = memory_of(first, bytes), there = memory_of(node, bytes);
   if (!here || !there) return std::nullopt;
-  NodeSpeed speed{.node = node};
+  NodeSpeed speed;
+  speed.node = node;
   speed.to = copy_speed(there->data(), here->data(), bytes, processors);
   speed.from = copy_speed(here->data(), there->data(), bytes, processors);
   make_cycle(there->data(), bytes);

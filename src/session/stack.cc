@@ -17,9 +17,9 @@ std::span<const StackKind> stack_kinds() noexcept {
   static constexpr StackKind kinds[] = {
       {"nvme:DIRECTORY", open_nvme_stack},
       {"host", open_host_stack},
-      {"numa:NODE", open_numa_stack},
       {"host:SIZE+nvme:DIRECTORY", open_host_nvme_stack},
       {"numa:NODE+nvme:DIRECTORY", open_numa_nvme_stack},
+      {"numa:NODE", open_numa_stack},  // behind the longer one, whose end it would take for its argument's
   };
   return kinds;
 }

@@ -282,9 +282,21 @@ TEST(Stack, AnUnknownTierIsRefusedWithTheOnesThereAre) {
     ASSERT_FALSE(stack) << slow;
     EXPECT_EQ(stack.error().message,
               "slow tier '" + std::string(slow) +
-                  "' is unknown; use nvme:DIRECTORY or host or numa:NODE or host:SIZE+nvme:DIRECTORY or "
-                  "numa:NODE+nvme:DIRECTORY");
+                  "' is unknown; use nvme:DIRECTORY or host or host:SIZE+nvme:DIRECTORY or "
+                  "numa:NODE+nvme:DIRECTORY or numa:NODE");
   }
+}
+
+TEST(Stack, ANodeOverADiskIsNoNodeWithALongName) {
+  const auto first_that_reads = [](std::string_view slow) {
+    for (const StackKind& kind : stack_kinds())
+      if (arguments_of(kind.usage, slow)) return kind.usage;
+    return std::string_view();
+  };
+  EXPECT_EQ(first_that_reads("numa:1+nvme:/data"), "numa:NODE+nvme:DIRECTORY");
+  EXPECT_EQ(first_that_reads("numa:1:64GiB+nvme:/data"), "numa:NODE+nvme:DIRECTORY");
+  EXPECT_EQ(first_that_reads("numa:1:64GiB"), "numa:NODE");
+  EXPECT_EQ(first_that_reads("host:1GiB+nvme:/data"), "host:SIZE+nvme:DIRECTORY");
 }
 
 TEST(Stack, ASpeedAfterTheTierBoundsTheSlowestOne) {

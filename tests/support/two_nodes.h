@@ -1,5 +1,6 @@
 // For tests on machines with several NUMA nodes: which one is far, and where pages and what is free lie, by the kernel.
 #pragma once
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,10 +96,12 @@ class Hog {
  public:
   Hog(NodeIndex node, Bytes leaves) {
     const NodeRoom room = room_of_node(node).value_or(NodeRoom{});
-    const std::uint64_t most = available(room).value - std::min(available(room).value, leaves.value);
-    memory_ = Mapping::reserve({most / node_piece.value * node_piece.value}, node_piece).value();
-    if (memory_.bytes().value == 0 || !prefer_node(memory_.data(), memory_.bytes(), node)) return;
+    memory_ = Mapping::reserve({(room.total.value / node_piece.value + 1) * node_piece.value}, node_piece).value();
+    if (!prefer_node(memory_.data(), memory_.bytes(), node)) return;
     held_ = fill_from_node(memory_.data(), memory_.bytes(), node, Pages::small).bytes;
+    const Bytes kept{(held_.value - std::min(held_.value, leaves.value)) / node_piece.value * node_piece.value};
+    ::madvise(memory_.data() + kept.value, (held_ - kept).value, MADV_DONTNEED);
+    held_ = kept;
   }
   Bytes held() const { return held_; }
 
