@@ -105,12 +105,14 @@ int main(int argc, char** argv) {
   vedette::cli::add_ask(app);
   vedette::cli::add_check(app);
   vedette::cli::add_compare(app);
+  vedette::cli::add_daemon(app);
   vedette::cli::add_doctor(app);
   vedette::cli::add_export(app);
   vedette::cli::add_fits(app);
   add_help(app);
   vedette::cli::add_import(app);
   vedette::cli::add_info(app);
+  vedette::cli::add_jobs(app);
   vedette::cli::add_pack(app);
   vedette::cli::add_plan(app);
   vedette::cli::add_replay(app);

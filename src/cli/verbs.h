@@ -14,11 +14,13 @@ namespace vedette::cli {
 void add_ask(CLI::App& app);        // one question to a recording
 void add_check(CLI::App& app);      // whether a plan keeps every rule
 void add_compare(CLI::App& app);    // every policy on the same steps
+void add_daemon(CLI::App& app);     // one memory for several programs
 void add_doctor(CLI::App& app);     // the abilities of this machine
 void add_export(CLI::App& app);     // a recording, for another tool
 void add_fits(CLI::App& app);       // whether a step fits, and how fast
 void add_import(CLI::App& app);     // a recording by another tool
 void add_info(CLI::App& app);       // the contents of a recording
+void add_jobs(CLI::App& app);       // the programs that share it
 void add_report(CLI::App& app);     // a recorded run, for people
 void add_pack(CLI::App& app);       // offsets for lifetimes
 void add_plan(CLI::App& app);       // a policy's plan, and its reasons

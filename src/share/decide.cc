@@ -102,9 +102,16 @@ std::vector<Grant> together(const Policy& policy, std::span<const Job> jobs, Byt
   std::vector<Grant> grants(jobs.size());
   Bytes given;
   for (std::uint32_t j = 0; j < jobs.size(); ++j) {
-    if (!jobs[j].started) continue;
-    grants[j] = {.lease = jobs[j].ready ? jobs[j].floor : jobs[j].rest, .turn = jobs[j].ready};
+    if (jobs[j].started) grants[j].lease = jobs[j].rest;
     given += grants[j].lease;
+  }
+  for (const bool in_step : {true, false}) {  // floors may have risen since they started
+    for (std::uint32_t j = 0; j < jobs.size(); ++j) {
+      const Job& job = jobs[j];
+      if (!job.started || !job.ready || job.in_step != in_step || given + beside(job) > capacity) continue;
+      grants[j] = {.lease = job.floor, .turn = true};
+      given += beside(job);
+    }
   }
   for (const std::uint32_t j : in_order(policy, jobs)) {
     const Job& job = jobs[j];

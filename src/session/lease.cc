@@ -1,0 +1,186 @@
+#include "session/lease.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <utility>
+
+#include "base/quiet_thread.h"
+#include "base/readable.h"
+#include "os/local_socket.h"
+
+namespace vedette::detail {
+namespace {
+
+using share::Message;
+using share::Say;
+
+std::string seconds(std::int64_t ns) {
+  const std::int64_t tenths = (ns + 50'000'000) / 100'000'000;
+  if (tenths == 0) return std::to_string(ns / 1'000'000).append(" ms");
+  return std::to_string(tenths / 10).append(".").append(std::to_string(tenths % 10)).append(" s");
+}
+
+std::string words_of_wait(const Message& holder) {
+  std::string words = "waits for its turn in the shared memory of " + readable({holder.want});
+  if (holder.pid == 0) return words.append(": other jobs have not given enough of it back yet");
+  words.append(": ").append(holder.name_text()).append(" (process ").append(std::to_string(holder.pid));
+  words.append(") holds ").append(readable({holder.lease}));
+  if (holder.step_ns > 0) words.append(", and a step of it takes ").append(seconds(holder.step_ns));
+  return words;
+}
+
+Message of_needs(Say say, Needs needs) {
+  Message message{.say = say, .lease = needs.rest.value};
+  message.floor = needs.floor.value;
+  message.want = needs.want.value;
+  return message;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Lease>> Lease::ask(const std::string& path, std::string_view name, Needs needs,
+                                          Speaker speaker) {
+  auto socket = connect_to(path);
+  if (!socket) return std::unique_ptr<Lease>();
+  std::unique_ptr<Lease> lease(new Lease(std::move(socket).value(), needs.want, std::move(speaker)));
+  Message hello = of_needs(Say::hello, needs);
+  hello.set_name(name);
+  if (!lease->send(hello)) return std::unique_ptr<Lease>();
+  lease->listener_ = start_quiet_thread([self = lease.get()]() noexcept { self->listen(); });
+  std::unique_lock lock(lease->mutex_);
+  lease->wait_for_turn(lock);
+  if (lease->refused_)
+    return Error{Cause::infeasible, "the shared memory has " + readable_exactly({lease->holder_.want}) + ", and " +
+                                        readable_exactly(needs.floor) +
+                                        " are the least that works here; give `vedette daemon` more --memory"};
+  if (lease->gone_ && lease->lease_.value == 0) {
+    lock.unlock();
+    return std::unique_ptr<Lease>();
+  }
+  lock.unlock();
+  return lease;
+}
+
+Lease::~Lease() {
+  send({.say = Say::bye});
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  if (listener_.joinable()) listener_.join();
+}
+
+Bytes Lease::now() const {
+  const std::lock_guard lock(mutex_);
+  return lease_;
+}
+
+void Lease::follow(Resize resize) {
+  std::unique_lock lock(mutex_);
+  resize_ = std::move(resize);
+}
+
+bool Lease::send(const Message& message) noexcept {
+  // a full socket: the daemon does not read, and hears of the next step
+  return send_now(socket_.get(), std::as_bytes(std::span(&message, 1))) != Sent::gone;
+}
+
+void Lease::listen() noexcept {
+  Message message;
+  for (;;) {
+    // memory that could not be given back at once is tried again
+    constexpr int again_ms = 250;
+    pollfd ready{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&ready, 1, unmet_ ? again_ms : -1) == 0) {
+      set_size(*unmet_);
+    } else if (receive(socket_.get(), std::as_writable_bytes(std::span(&message, 1)))) {
+      hear(message);
+    } else {
+      return lose_daemon();
+    }
+  }
+}
+
+void Lease::lose_daemon() noexcept {
+  const std::lock_guard lock(mutex_);
+  gone_ = turn_ = true;
+  asked_ = false;
+  changed_.notify_all();
+}
+
+void Lease::hear(const Message& message) {
+  if (message.version != share::protocol) return;
+  if (message.say == Say::turn) take_turn(message);
+  if (message.say == Say::resize) set_size(message);
+  if (message.say != Say::lease || message.yes == 0) return;
+  const std::lock_guard lock(mutex_);
+  refused_ = true;
+  holder_ = message;
+  changed_.notify_all();
+}
+
+void Lease::take_turn(const Message& turn) {
+  const std::lock_guard lock(mutex_);
+  if (turn.yes != 0) {
+    turn_ = true;
+    asked_ = false;
+    if (lease_.value == 0) lease_ = {turn.lease};
+  } else {
+    asked_ = turn_;
+    holder_ = turn;
+    ++heard_holder_;
+  }
+  changed_.notify_all();
+}
+
+void Lease::set_size(const Message& resize) {
+  Resize change;
+  {
+    const std::lock_guard lock(mutex_);
+    change = resize_;
+  }
+  const Bytes asked{resize.lease};
+  const Bytes now = change ? change(asked) : asked;
+  unmet_ = now > asked ? std::optional(resize) : std::nullopt;
+  {
+    const std::lock_guard lock(mutex_);
+    lease_ = asked;
+  }
+  send({.say = Say::resized, .lease = now.value, .other_ns = resize.other_ns});
+}
+
+void Lease::wait_for_turn(std::unique_lock<std::mutex>& lock) {
+  constexpr std::chrono::milliseconds before_words{200};  // a turn that comes at once needs none
+  const auto is_over = [this] { return turn_ || refused_; };
+  if (changed_.wait_for(lock, before_words, is_over)) return;
+  while (!is_over()) {
+    if (said_holder_ != heard_holder_ && speaker_) {
+      said_holder_ = heard_holder_;
+      const std::string words = words_of_wait(holder_);
+      lock.unlock();
+      speaker_(words);
+      lock.lock();
+      continue;
+    }
+    changed_.wait(lock);
+  }
+}
+
+void Lease::begin_step() {
+  std::unique_lock lock(mutex_);
+  if (!turn_) wait_for_turn(lock);
+  begun_ = std::chrono::steady_clock::now();
+}
+
+void Lease::end_step(Nanoseconds stalled, Needs needs) {
+  Message message = of_needs(Say::step, needs);
+  message.step_ns = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun_).count();
+  message.other_ns = (stalled - std::exchange(stalled_, stalled)).value;
+  send(message);
+  std::unique_lock lock(mutex_);
+  if (!asked_ || gone_) return;
+  asked_ = turn_ = false;
+  lock.unlock();
+  send({.say = Say::done});
+}
+
+}  // namespace vedette::detail

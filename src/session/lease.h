@@ -1,0 +1,76 @@
+// A session's place among the jobs that share one memory: what it may fill, and when it runs, as a daemon says
+// (`vedette daemon`, share/office.h). Where the daemon has gone, all stays as it was last, and nothing waits any more.
+//
+// Thread rule: begin_step(), end_step() and the destructor on one thread at a time; a thread of its own follows what
+// the daemon says.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/fd.h"
+#include "share/message.h"
+#include "vedette/result.h"
+#include "vedette/units.h"
+
+namespace vedette::detail {
+
+struct Needs {
+  Bytes floor, want;  // it runs with `floor` at least; more than `want` is of no use
+  Bytes rest;         // what it cannot give back while it waits
+};
+
+class Lease {
+ public:
+  using Speaker = std::function<void(std::string_view)>;
+  using Resize = std::function<Bytes(Bytes)>;  // any thread; the size that memory has then
+
+  // Waits until the job may begin, and says whom it waits for. nullptr: no daemon listens at `path`. Errors: the memory
+  // is smaller than the floor.
+  static Result<std::unique_ptr<Lease>> ask(const std::string& path, std::string_view name, Needs needs,
+                                            Speaker speaker);
+  ~Lease();  // gives all back
+
+  Bytes now() const;
+  Bytes most() const noexcept { return most_; }     // that it wanted first
+  void follow(Resize resize);                       // once, before the first step
+  void begin_step();                                // waits for the turn
+  void end_step(Nanoseconds stalled, Needs needs);  // `stalled`: since the session opened
+
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+ private:
+  Lease(Fd socket, Bytes most, Speaker speaker)
+      : socket_(std::move(socket)), most_(most), speaker_(std::move(speaker)) {}
+  void listen() noexcept;
+  void hear(const share::Message& message);
+  void take_turn(const share::Message& turn);
+  void set_size(const share::Message& resize);
+  void wait_for_turn(std::unique_lock<std::mutex>& lock);
+  bool send(const share::Message& message) noexcept;
+  void lose_daemon() noexcept;
+
+  const Fd socket_;
+  const Bytes most_;
+  const Speaker speaker_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Resize resize_;
+  Bytes lease_;
+  share::Message holder_;  // whom it waits for
+  bool turn_ = false, asked_ = false, gone_ = false, refused_ = false;
+  std::uint64_t heard_holder_ = 0, said_holder_ = 0;  // counts of `holder_`
+  std::optional<share::Message> unmet_;               // the listener's: memory is above what this asks for
+  std::chrono::steady_clock::time_point begun_;       // the step
+  Nanoseconds stalled_;                               // before it
+  std::thread listener_;
+};
+
+}  // namespace vedette::detail

@@ -1,0 +1,216 @@
+// The daemon's books: what clients are told, and what holds after each event, whatever clients do.
+#include "share/office.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <random>
+
+namespace vedette::office_test {
+namespace {
+
+using share::ClientId;
+using share::Letter;
+using share::Message;
+using share::Office;
+using share::policy_named;
+using share::Say;
+
+constexpr Nanoseconds second{1'000'000'000};
+
+Message hello(std::uint64_t floor_mib, std::uint64_t want_mib, std::uint64_t rest_mib = 16) {
+  Message message{.say = Say::hello, .lease = rest_mib << 20};
+  message.floor = floor_mib << 20;
+  message.want = want_mib << 20;
+  message.set_name("job");
+  return message;
+}
+
+Message step(const Message& needs, std::int64_t ns = second.value) {
+  Message message = needs;
+  message.say = Say::step;
+  message.step_ns = ns;
+  return message;
+}
+
+std::vector<Letter> of(std::vector<Letter> letters, Say say) {
+  std::erase_if(letters, [&](const Letter& letter) { return letter.message.say != say; });
+  return letters;
+}
+
+TEST(Office, GivesTheFirstAllItWantsAndTellsTheSecondWhomItWaitsFor) {
+  Office office(*policy_named("fifo"), 256_MiB);
+  auto letters = office.hear(1, 41, hello(64, 200), {});
+  ASSERT_EQ(of(letters, Say::turn).size(), 1u);
+  EXPECT_EQ(of(letters, Say::turn)[0].message.lease, 200u << 20);
+  office.hear(1, 41, step(hello(64, 200)), second);
+  letters = of(office.hear(2, 42, hello(64, 200), second), Say::turn);
+  ASSERT_EQ(letters.size(), 1u);
+  EXPECT_EQ(letters[0].to, 2u);
+  EXPECT_EQ(letters[0].message.yes, 0);
+  EXPECT_EQ(letters[0].message.pid, 41u);
+  EXPECT_EQ(letters[0].message.lease, 200u << 20);
+  EXPECT_EQ(letters[0].message.step_ns, second.value);
+  EXPECT_EQ(letters[0].message.name_text(), "job");
+  letters = of(office.left(1, second), Say::turn);
+  ASSERT_EQ(letters.size(), 1u) << "its death gives all on";
+  EXPECT_EQ(letters[0].message.yes, 1);
+  EXPECT_EQ(office.held(), 200_MiB);
+}
+
+TEST(Office, GrowsOneOnlyWhenTheOtherHasGivenBack) {
+  Office office(*policy_named("pack"), 256_MiB);
+  office.hear(1, 41, hello(64, 256), {});
+  EXPECT_EQ(office.held(), 256_MiB);
+  auto letters = office.hear(2, 42, hello(64, 128), {});
+  EXPECT_TRUE(of(letters, Say::turn).empty() || of(letters, Say::turn)[0].message.yes == 0);
+  ASSERT_EQ(of(letters, Say::resize).size(), 1u);
+  const Message resize = of(letters, Say::resize)[0].message;
+  EXPECT_LT(resize.lease, 256u << 20);
+  Message late{.say = Say::resized, .lease = resize.lease, .other_ns = resize.other_ns - 1};
+  EXPECT_TRUE(office.hear(1, 41, late, {}).empty()) << "an answer to something else";
+  late.other_ns = resize.other_ns;
+  letters = of(office.hear(1, 41, late, {}), Say::turn);
+  ASSERT_EQ(letters.size(), 1u);
+  EXPECT_EQ(letters[0].to, 2u);
+  EXPECT_EQ(letters[0].message.yes, 1);
+  EXPECT_EQ(office.held(), 256_MiB);
+}
+
+TEST(Office, TakesTheTurnOfOneThatSaysNothingButNotItsMemory) {
+  Office office(*policy_named("fifo"), 256_MiB);
+  office.hear(1, 41, hello(64, 160), {});
+  office.hear(1, 41, step(hello(64, 160)), second);
+  office.hear(2, 42, hello(64, 200), second);
+  EXPECT_TRUE(office.tick({20 * second.value}).empty());
+  const auto letters = of(office.tick({40 * second.value}), Say::turn);
+  ASSERT_GE(letters.size(), 1u);
+  Message turn;
+  for (const Letter& letter : letters)
+    if (letter.to == 2 && letter.message.yes == 1) turn = letter.message;
+  EXPECT_EQ(turn.lease, 96u << 20) << "what is left";
+  EXPECT_EQ(office.held(), 256_MiB);
+  office.hear(1, 41, step(hello(64, 160)), {50 * second.value});
+  EXPECT_LE(office.held(), 256_MiB) << "it speaks again";
+}
+
+TEST(Office, RefusesAFloorBeyondTheMemory) {
+  Office office(*policy_named("fifo"), 256_MiB);
+  const auto letters = office.hear(1, 41, hello(300, 400), {});
+  ASSERT_EQ(letters.size(), 1u);
+  EXPECT_EQ(letters[0].message.say, Say::lease);
+  EXPECT_EQ(letters[0].message.yes, 1);
+  EXPECT_EQ(office.clients(), 0u);
+}
+
+// Clients that follow late, in part or not at all, die, and say what makes no sense.
+class World {
+ public:
+  World(const char* policy, std::uint64_t seed) : office_(*policy_named(policy), capacity), random_(seed) {}
+
+  void run(int events) {
+    for (int e = 0; e < events && !::testing::Test::HasFailure(); ++e) {
+      now_.value += static_cast<std::int64_t>(random_() % 3'000'000'000);
+      one_event();
+      check();
+    }
+  }
+  std::uint64_t turns() const { return turns_; }
+
+ private:
+  static constexpr Bytes capacity = 1_GiB;
+  struct Client {
+    Message needs;
+    std::deque<Message> unread;
+    std::uint64_t fills = 0;  // bytes that it may have in memory
+    bool turn = false, asked = false, stopped = false;
+  };
+
+  void one_event() {
+    const std::uint64_t what = random_() % 16;
+    if (what == 0 || clients_.empty()) return arrive();
+    const auto at = std::next(clients_.begin(), static_cast<std::ptrdiff_t>(random_() % clients_.size()));
+    const ClientId id = at->first;
+    Client& client = at->second;
+    if (what == 1 && clients_.size() > 2) {
+      clients_.erase(at);
+      return deliver(office_.left(id, now_));
+    }
+    if (what == 2) client.stopped = !client.stopped;
+    if (what == 3) return deliver(office_.tick(now_));
+    if (client.stopped) return;
+    if (!client.unread.empty() && what < 10) return read(id, client);
+    if (what == 10) {
+      client.needs.floor = (16 + random_() % 900) << 20;
+      client.needs.want = random_() % 2 << 40;
+    }
+    if (!client.turn) return;
+    deliver(office_.hear(id, 7, step(client.needs, static_cast<std::int64_t>(random_() % 1'000'000'000)), now_));
+    if (!client.asked) return;
+    client.turn = client.asked = false;
+    deliver(office_.hear(id, 7, {.say = Say::done}, now_));
+  }
+
+  void arrive() {
+    if (clients_.size() >= 8) return;
+    const std::uint64_t floor = 16 + random_() % 900;
+    const ClientId id = ++last_;
+    clients_[id].needs = hello(floor, floor + random_() % 900, random_() % 100);
+    deliver(office_.hear(id, 7, clients_[id].needs, now_));
+  }
+
+  void read(ClientId id, Client& client) {
+    const Message message = client.unread.front();
+    client.unread.pop_front();
+    if (message.say == Say::turn && message.yes == 1) {
+      ++turns_;
+      client.turn = true;
+      client.asked = false;
+      if (client.fills == 0) client.fills = message.lease;
+    }
+    if (message.say == Say::turn && message.yes == 0) client.asked = client.turn;
+    if (message.say != Say::resize) return;
+    client.fills = message.lease;
+    Message answer{.say = Say::resized, .lease = client.fills, .other_ns = message.other_ns};
+    deliver(office_.hear(id, 7, answer, now_));
+  }
+
+  void deliver(const std::vector<Letter>& letters) {
+    for (const Letter& letter : letters)
+      if (const auto found = clients_.find(letter.to); found != clients_.end())
+        found->second.unread.push_back(letter.message);
+  }
+
+  void check() const {
+    ASSERT_LE(office_.held(), capacity);
+    std::uint64_t filled = 0;
+    for (const auto& [id, client] : clients_) filled += client.fills;
+    ASSERT_LE(filled, capacity.value) << "what clients fill";
+  }
+
+  Office office_;
+  std::mt19937_64 random_;
+  Nanoseconds now_;
+  ClientId last_ = 0;
+  std::map<ClientId, Client> clients_;
+  std::uint64_t turns_ = 0;
+};
+
+TEST(Office, NeverLeasesMoreThanThereIs) {
+  for (const char* policy : {"fifo", "srtf", "fair", "pack"}) {
+    std::uint64_t turns = 0;
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+      SCOPED_TRACE(std::string(policy) + ", seed " + std::to_string(seed));
+      World world(policy, seed);
+      world.run(400);
+      if (HasFailure()) return;
+      turns += world.turns();
+    }
+    EXPECT_GT(turns, 200u) << policy;
+  }
+}
+
+}  // namespace
+}  // namespace vedette::office_test
