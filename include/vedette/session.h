@@ -44,7 +44,8 @@ class GpuProgram;
 class GpuMemory;
 namespace detail {
 class SessionCore;
-}
+class Lease;
+}  // namespace detail
 
 // Marks the program's text while it lives: it neither moves nor is copied.
 class Scope {
@@ -228,6 +229,10 @@ struct SessionOptions {
   // Of a Guard: a file that becomes a recording of all steps, for `vedette report`; an earlier recording of this name
   // is replaced. Excludes `observer`. A Session refuses it: its program opens a Recorder.
   std::string record = {};
+  // "auto", or the path of a socket: fast memory is shared with other programs, by `vedette daemon` (docs/sharing.md).
+  // Then fast_memory is the most that the session wants. open() and step() wait for a turn, and say for whom. Without a
+  // daemon there, all is as if it were empty. Memory of a GPU is not shared so.
+  std::string share = {};
   // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops. nullopt: `planned`
   // in GPU memory, where moving is slow beside computing, else `off`.
   std::optional<Recompute> recompute = {};
@@ -351,8 +356,10 @@ class Session {
   friend class StepScope;
   friend class LayerScope;
   friend class OpScope;
-  explicit Session(detail::SessionCore* core) noexcept : core_(core) {}
-  detail::SessionCore* core_;  // belongs to the arena, which outlives this object
+  Session(detail::SessionCore* core, std::unique_ptr<detail::Lease> lease) noexcept;
+  void end_shared_step();
+  detail::SessionCore* core_;             // belongs to the arena, which outlives this object
+  std::unique_ptr<detail::Lease> lease_;  // nullptr: fast memory is not shared
 };
 
 }  // namespace vedette

@@ -18,6 +18,7 @@
 #include "session/forks.h"
 #include "session/open_gpu.h"
 #include "session/registry.h"
+#include "session/share.h"
 #include "session/stack.h"
 
 namespace vedette {
@@ -205,6 +206,8 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   if (!options.record.empty())
     return unsupported("a session does not record by itself; open a vedette::Recorder and make it the observer");
   if (auto watched = detail::watch_forks(); !watched) return watched.error();
+  auto lease = detail::lease_for(options);
+  if (!lease) return lease.error();
   auto core = open_core(std::move(options));
   if (!core) return core.error();
   const Machine machine = (*core)->machine();
@@ -216,7 +219,7 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
     o.observer->opened(machine, o.policy, o.fast_memory, o.chunk);
     o.observer->moves_by((*registered)->mechanism());
   }
-  return std::unique_ptr<Session>(new Session(*registered));
+  return std::unique_ptr<Session>(new Session(*registered, std::move(lease).value()));
 } catch (const std::system_error& error) {
   return Error{.cause = Cause::unavailable,
                .message = std::string("starting the threads of a session: ") + error.code().message() +

@@ -3,7 +3,9 @@
 
 #include "base/uncancelled.h"
 #include "session/core.h"
+#include "session/lease.h"
 #include "session/registry.h"
+#include "session/share.h"
 
 namespace vedette {
 namespace {
@@ -41,6 +43,7 @@ StepScope::~StepScope() {
   const Uncancelled in_here;
   if (session_.is_off()) return;
   session_.core_->end_step();
+  session_.end_shared_step();
   session_.core_->deliver_messages();
 }
 
@@ -63,8 +66,21 @@ ResidentScope::~ResidentScope() {
 
 // --- session ---------------------------------------------------------------------------------------------------------
 
+Session::Session(detail::SessionCore* core, std::unique_ptr<detail::Lease> lease) noexcept
+    : core_(core), lease_(std::move(lease)) {
+  if (lease_ == nullptr) return;
+  lease_->follow([core](Bytes bytes) {
+    const auto resized = core->set_fast_memory(bytes);
+    return resized ? resized->now : core->budget();
+  });
+}
+
 Session::~Session() {
   const Uncancelled in_here;
+  if (in_child()) {
+    [[maybe_unused]] const auto* const parents = lease_.release();  // its thread is in the parent
+  }
+  lease_.reset();
   if (core_ != nullptr) detail::close_session(core_);
 }
 
@@ -72,7 +88,7 @@ bool Session::in_child() const noexcept { return core_ != nullptr && core_->inhe
 
 bool Session::is_off() const noexcept { return core_ == nullptr || core_->inherited(); }
 
-std::unique_ptr<Session> Session::switched_off() { return std::unique_ptr<Session>(new Session(nullptr)); }
+std::unique_ptr<Session> Session::switched_off() { return std::unique_ptr<Session>(new Session(nullptr, nullptr)); }
 
 Result<std::byte*> Session::allocate(const AllocateOptions& options) {
   const Uncancelled in_here;
@@ -117,9 +133,18 @@ void Session::uses_beside(const UseBeside& use) {
 StepScope Session::step() {
   const Uncancelled in_here;
   if (is_off()) return StepScope(*this);
+  if (lease_ != nullptr) lease_->begin_step();
   core_->begin_step();
   deliver_or(*core_, [&] { core_->end_step(); });
   return StepScope(*this);
+}
+
+void Session::end_shared_step() {
+  if (lease_ == nullptr) return;
+  const Counters counters = core_->counters();
+  lease_->end_step(
+      {static_cast<std::int64_t>(counters.stall_ns)},
+      detail::needs_of(core_->options().chunk, lease_->most(), core_->smallest_budget(), {counters.peak_bytes}));
 }
 
 LayerScope Session::layer(std::string_view name, Phase phase) {
