@@ -84,6 +84,13 @@ SessionCore::Tracking tracking_of(std::shared_ptr<const cuda::Device> device, co
           .of_gpu = std::make_unique<cuda::ManagedTracker>(std::move(device), std::move(faults), range)};
 }
 
+Result<void> tables_fit(const SessionOptions& options, Bytes budget) {
+  if (options.table_memory.value % name_unit.value == 0 && options.table_memory + least_budget <= budget) return {};
+  return unsupported("table_memory of " + readable_exactly(options.table_memory) + " in a fast_memory of " +
+                     readable_exactly(budget) + ": give whole pages of 4 KiB, and leave " +
+                     readable_exactly(least_budget) + " or more for other tensors");
+}
+
 constexpr std::string_view slow_profile =
     "profiling sees pages by CUPTI: the GPU's memory is managed, and in the profiled step all of it is brought to the "
     "host before each op or layer; that is for small runs";
@@ -105,10 +112,7 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   const Bytes unit{sees_pages ? page_size : std::size_t{512}};  // a page has one tensor
   const auto budget = budget_of(options, **device);
   if (!budget) return budget.error();
-  if (options.table_memory.value % name_unit.value != 0 || options.table_memory + least_budget > *budget)
-    return unsupported("table_memory of " + readable_exactly(options.table_memory) + " in a fast_memory of " +
-                       readable_exactly(*budget) + ": give whole pages of 4 KiB, and leave " +
-                       readable_exactly(least_budget) + " or more for other tensors");
+  if (auto suits = tables_fit(options, *budget); !suits) return suits.error();
   const Bytes places = *budget - options.table_memory;
   auto below = open_below_gpu(options, places, *device);
   if (!below) return below.error();
