@@ -163,7 +163,8 @@ TEST(NumaSession, ANodeThatFillsUpLeavesTheRestToTheDisk) {
 TEST(NumaSession, ANodeThatIsFullFromTheStartIsRefusedInASentence) {
   const auto far = far_node();
   if (!far) GTEST_SKIP() << "this machine has one NUMA node";
-  const auto same = Session::open({.fast_memory = budget, .fast = far_name(*far), .slow = far_name(*far)});
+  const auto same =
+      Session::open({.fast_memory = budget, .fast = far_name(*far), .slow = far_name(*far), .chunk = chunk});
   ASSERT_FALSE(same);
   EXPECT_THAT(same.error().message, HasSubstr("fast memory is of that node, too"));
   const auto small = Session::open({.fast_memory = budget, .slow = far_name(*far) + ":64KiB+nvme:.", .chunk = chunk});
