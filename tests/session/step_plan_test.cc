@@ -280,10 +280,9 @@ TEST(Stack, AnUnknownTierIsRefusedWithTheOnesThereAre) {
       continue;
     }
     ASSERT_FALSE(stack) << slow;
-    EXPECT_EQ(stack.error().message,
-              "slow tier '" + std::string(slow) +
-                  "' is unknown; use nvme:DIRECTORY or host or host:SIZE+nvme:DIRECTORY or "
-                  "numa:NODE+nvme:DIRECTORY or numa:NODE");
+    EXPECT_EQ(stack.error().message, "slow tier '" + std::string(slow) +
+                                         "' is unknown; use nvme:DIRECTORY or host or host:SIZE+nvme:DIRECTORY or "
+                                         "numa:NODE+nvme:DIRECTORY or numa:NODE");
   }
 }
 
