@@ -19,7 +19,7 @@ void line_up(const Trace& trace, Uses& all) {
   std::vector<std::uint32_t> first(trace.tensors.size(), Uses::never), last(trace.tensors.size(), Uses::never);
   std::size_t operands = 0;
   for (const std::vector<std::uint32_t>& each : all.operands) operands += each.size();
-  for (std::vector<std::uint32_t>* row : {&all.op_of, &all.next}) row->reserve(operands);
+  for (std::vector<std::uint32_t>* row : {&all.op_of, &all.tensor_of, &all.next}) row->reserve(operands);
   all.changes.reserve(operands), all.first_operand.reserve(trace.ops.size() + 1);
   all.first_operand.push_back(0);
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
@@ -27,6 +27,7 @@ void line_up(const Trace& trace, Uses& all) {
     for (const std::uint32_t t : all.operands[i]) {
       const auto here = static_cast<std::uint32_t>(all.op_of.size());
       all.op_of.push_back(i);
+      all.tensor_of.push_back(t);
       all.next.push_back(Uses::never);
       all.changes.push_back(std::find(writes.begin(), writes.end(), TensorIndex{t}) != writes.end());
       if (last[t] == Uses::never) {

@@ -29,6 +29,7 @@ struct Uses {
   // Operands of all ops one after the other; in this order tensors go by their use, those of one use by number.
   std::vector<std::uint32_t> first_operand;  // [op]: where its operands begin; one more entry at the end
   std::vector<std::uint32_t> op_of;          // [operand]
+  std::vector<std::uint32_t> tensor_of;      // [operand]
   // [operand]: where the tensor is used next, counted on into the next step; or never
   std::vector<std::uint32_t> next;
   std::vector<char> changes;  // [operand]: the op writes it

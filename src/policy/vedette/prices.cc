@@ -83,7 +83,8 @@ class Pricing {
   bool joins_another(const Life& life);
   void find_uses(const TensorUses& tensor, std::uint32_t t, std::uint32_t first, std::size_t at);
   double least(const Life& life, const Prices& prices, Wants& wants, std::vector<double>& chosen);
-  double walk(const Life& life, const Prices& prices, int start);
+  double walk(const Life& life, const Prices& prices, State start);
+  std::array<double, 3> around(const Life& life, const Prices& prices) const;
   void step(const Life& life, const Slot& slot, const Prices& prices, std::array<double, states>& cost, std::size_t k);
   void trace_back(const Life& life, State end, Wants& wants, std::vector<double>& chosen) const;
   void idle(const Life& life, const Slot& slot, const Prices& prices, std::array<double, states>& cost, Back& back);
@@ -292,9 +293,9 @@ void Pricing::idle(const Life& life, const Slot& slot, const Prices& prices, std
   take(near, gone, g + again, made);
 }
 
-double Pricing::walk(const Life& life, const Prices& prices, int start) {
+double Pricing::walk(const Life& life, const Prices& prices, State start) {
   std::array<double, states> cost{infinite, infinite, infinite, infinite};
-  cost[static_cast<std::size_t>(start)] = 0;
+  cost[start] = 0;
   for (std::size_t k = life.first; k < life.end; ++k) {
     Slot slot = slots_[k];
     if (!life.persistent && k == life.first) {  // born in it: no charge, and never fetched
@@ -304,10 +305,37 @@ double Pricing::walk(const Life& life, const Prices& prices, int start) {
     if (k + 1 == life.end && !life.persistent) slot.may_go = false;
     step(life, slot, prices, cost, k);
   }
-  if (life.persistent) return cost[static_cast<std::size_t>(start)];
   const auto least = std::min_element(cost.begin(), cost.end());
   ends_ = static_cast<State>(least - cost.begin());
   return *least;
+}
+
+// The least cost of a tensor that outlives the step, from near, copied or away to the same: as walk() has it, all three
+// at once and without the way. It is never made again.
+std::array<double, 3> Pricing::around(const Life& life, const Prices& prices) const {
+  std::array<std::array<double, 3>, 3> starts{
+      {{0, infinite, infinite}, {infinite, 0, infinite}, {infinite, infinite, 0}}};
+  for (std::size_t k = life.first; k < life.end; ++k) {
+    const Slot& slot = slots_[k];
+    const double charge = life.bytes * prices.byte[slot.stretch], fetch = life.in_ns * prices.in[slot.stretch],
+                 write = life.out_ns * prices.out[slot.stretch];
+    for (auto& [n, c, a] : starts) {
+      if (slot.held) a = infinite;
+      if (!slot.held) n += charge, c += charge;
+      if (slot.held_write) n = std::min(n, c), c = infinite;
+      if (slot.used) {
+        if (slot.reads_first) c = std::min(c, a + fetch);
+        if (!slot.reads_first) n = std::min(n, a);
+        if (slot.writes) n = std::min(n, c), c = infinite;
+        a = std::min(c, n + write);
+        continue;
+      }
+      const double was_copied = c;
+      c = std::min({c, n + write, a + fetch});
+      a = std::min({a, was_copied, n + write});
+    }
+  }
+  return {starts[near][near], starts[copied][copied], starts[away][away]};
 }
 
 void Pricing::trace_back(const Life& life, State end, Wants& wants, std::vector<double>& chosen) const {
@@ -329,16 +357,14 @@ void Pricing::trace_back(const Life& life, State end, Wants& wants, std::vector<
 }
 
 double Pricing::least(const Life& life, const Prices& prices, Wants& wants, std::vector<double>& chosen) {
-  int start = near;
-  double best = walk(life, prices, near);
   if (life.persistent) {
-    for (const int other : {int{copied}, int{away}}) {
-      if (const double cost = walk(life, prices, other); cost < best) best = cost, start = other;
-    }
-    if (start != away) walk(life, prices, start);
-    trace_back(life, static_cast<State>(start), wants, chosen);
-    return best;
+    const std::array<double, 3> costs = around(life, prices);
+    const auto start = static_cast<State>(std::min_element(costs.begin(), costs.end()) - costs.begin());
+    walk(life, prices, start);
+    trace_back(life, start, wants, chosen);
+    return costs[start];
   }
+  const double best = walk(life, prices, near);
   trace_back(life, ends_, wants, chosen);
   return best;
 }

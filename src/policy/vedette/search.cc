@@ -19,6 +19,7 @@
 #include "policy/vedette/cover.h"
 #include "policy/vedette/knobs.h"
 #include "policy/vedette/layout.h"
+#include "policy/vedette/memo.h"
 #include "policy/vedette/recompute.h"
 #include "policy/vedette/tiers.h"
 #include "policy/vedette/variants.h"
@@ -120,6 +121,7 @@ class Search {
   RandomChanges changes_;
   Variants variants_;
   std::set<std::uint64_t> tried_;  // fingerprints
+  Memo memo_;
   Best best_;
   std::vector<Island> islands_;
 };
@@ -138,22 +140,29 @@ bool Search::consider(Choice choice) {
   variants_.cut(v);
   const Trace& trace = v.parts.trace;
   const Setting& setting = variants_.setting(choice.share);
-  auto gaps = lay_out(trace, v.uses, v.costs, setting,
-                      choice.cover ? cover(trace, v.uses, v.costs, setting, *choice.cover)
-                                   : sweep(trace, v.uses, v.costs, setting, choice.knobs));
+  Memo::Stays gaps = memo_.laid_out(mixed(mixed(v.fingerprint, choice.share), of_stays), [&] {
+    return lay_out(trace, v.uses, v.costs, setting,
+                   choice.cover ? cover(trace, v.uses, v.costs, setting, *choice.cover)
+                                : sweep(trace, v.uses, v.costs, setting, choice.knobs));
+  });
   if (!gaps) return false;
   std::vector<Stay> stays = rules_.knobs_only ? *gaps : std::vector<Stay>{};
   const Spread spread = spread_over_tiers(trace, machine_, setting_, choice.far, *gaps);
   if (!spread.fits && best_.found) return false;  // by its estimate; without a plan the simulation decides
   fetch_far_early(trace, v.costs, machine_, setting_, *gaps);
   if (features_.issuing_early) fetch_early(trace, v.costs, setting_, step_ns_ / most_lead, 0, *gaps);
+  const std::int64_t longest = best_.found ? std::max(best_.cost, accepted_) : never;
+  Memo::Simulated& simulated = memo_.simulated(v.fingerprint, *gaps);
+  if (best_.found && simulated.known(longest) && simulated.cost >= best_.cost) {
+    cost_ = simulated.cost;
+    return false;
+  }
   Plan plan = plan_of(trace, setting_, *gaps);
   const PlanCost plan_cost(trace, v.step, machine_, rules_.link_cost);
-  const std::int64_t longest = best_.found ? std::max(best_.cost, accepted_) : never;
   const auto replayed = plan_cost.simulate(plan, longest);
+  simulated = {.cost = replayed ? plan_cost.cost(*replayed) : never, .longest = longest};
   if (!replayed) return false;
-  const std::int64_t cost = plan_cost.cost(*replayed);
-  cost_ = cost;
+  const std::int64_t cost = cost_ = simulated.cost;
   if (best_.found && cost >= best_.cost) return false;
   Plan whole = plan_of_origin(trace_, v.recomputed, joined(v.recomputed.trace, v.parts, plan));
   // where they fit by the estimate, they fit by the judge's count

@@ -100,8 +100,8 @@ class Sweep {
   std::uint32_t first_operand(std::uint32_t at) const { return at / ops_ * operands_ + uses_.first_operand[at % ops_]; }
   std::uint32_t tensor_at(std::uint32_t key) const {
     if (key >= operands_ * (steps + 1)) return key - operands_ * (steps + 1);
-    const std::uint32_t operand = key % operands_, op = uses_.op_of[operand];
-    return uses_.operands[op][operand - uses_.first_operand[op]];
+    while (key >= operands_) key -= operands_;
+    return uses_.tensor_of[key];
   }
   void stall(std::uint32_t at, std::int64_t until);
 
