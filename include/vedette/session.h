@@ -230,8 +230,8 @@ struct SessionOptions {
   // is replaced. Excludes `observer`. A Session refuses it: its program opens a Recorder.
   std::string record = {};
   // "auto", or the path of a socket: fast memory is shared with other programs, by `vedette daemon` (docs/sharing.md).
-  // Then fast_memory is the most that the session wants. open() and step() wait for a turn, and say for whom. Without a
-  // daemon there, all is as if it were empty. Memory of a GPU is not shared so.
+  // Then fast_memory is the most that the session wants. open() and step() wait for a turn; a message names the holder.
+  // Without a daemon there, all is as if it were empty. Memory of a GPU is not shared so.
   std::string share = {};
   // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops. nullopt: `planned`
   // in GPU memory, where moving is slow beside computing, else `off`.

@@ -1,4 +1,4 @@
-// `vedette daemon`: shares one memory among the programs of a user. `vedette jobs`: who holds what there.
+// `vedette daemon`: shares one memory among the programs of a user. `vedette jobs` lists these.
 #include <fmt/core.h>
 #include <fmt/format.h>
 

@@ -50,7 +50,7 @@ Result<std::unique_ptr<Lease>> Lease::ask(const std::string& path, std::string_v
   if (!lease->send(hello)) return std::unique_ptr<Lease>();
   lease->listener_ = start_quiet_thread([self = lease.get()]() noexcept { self->listen(); });
   std::unique_lock lock(lease->mutex_);
-  lease->wait_for_turn(lock);
+  lease->await_turn(lock);
   if (lease->refused_)
     return Error{Cause::infeasible, "the shared memory has " + readable_exactly({lease->holder_.want}) + ", and " +
                                         readable_exactly(needs.floor) +
@@ -148,7 +148,7 @@ void Lease::set_size(const Message& resize) {
   send({.say = Say::resized, .lease = now.value, .other_ns = resize.other_ns});
 }
 
-void Lease::wait_for_turn(std::unique_lock<std::mutex>& lock) {
+void Lease::await_turn(std::unique_lock<std::mutex>& lock) {
   constexpr std::chrono::milliseconds before_words{200};  // a turn that comes at once needs none
   const auto is_over = [this] { return turn_ || refused_; };
   if (changed_.wait_for(lock, before_words, is_over)) return;
@@ -167,7 +167,7 @@ void Lease::wait_for_turn(std::unique_lock<std::mutex>& lock) {
 
 void Lease::begin_step() {
   std::unique_lock lock(mutex_);
-  if (!turn_) wait_for_turn(lock);
+  if (!turn_) await_turn(lock);
   begun_ = std::chrono::steady_clock::now();
 }
 

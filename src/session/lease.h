@@ -23,7 +23,7 @@ namespace vedette::detail {
 
 struct Needs {
   Bytes floor, want;  // it runs with `floor` at least; more than `want` is of no use
-  Bytes rest;         // what it cannot give back while it waits
+  Bytes rest;         // memory that it cannot give back while it waits
 };
 
 class Lease {
@@ -31,8 +31,8 @@ class Lease {
   using Speaker = std::function<void(std::string_view)>;
   using Resize = std::function<Bytes(Bytes)>;  // any thread; the size that memory has then
 
-  // Waits until the job may begin, and says whom it waits for. nullptr: no daemon listens at `path`. Errors: the memory
-  // is smaller than the floor.
+  // Waits until the job may begin; the speaker hears which job it waits for. nullptr: no daemon listens at `path`.
+  // Errors: the memory is smaller than the floor.
   static Result<std::unique_ptr<Lease>> ask(const std::string& path, std::string_view name, Needs needs,
                                             Speaker speaker);
   ~Lease();  // gives all back
@@ -53,7 +53,7 @@ class Lease {
   void hear(const share::Message& message);
   void take_turn(const share::Message& turn);
   void set_size(const share::Message& resize);
-  void wait_for_turn(std::unique_lock<std::mutex>& lock);
+  void await_turn(std::unique_lock<std::mutex>& lock);
   bool send(const share::Message& message) noexcept;
   void lose_daemon() noexcept;
 
@@ -64,7 +64,7 @@ class Lease {
   std::condition_variable changed_;
   Resize resize_;
   Bytes lease_;
-  share::Message holder_;  // whom it waits for
+  share::Message holder_;  // the job that it waits for
   bool turn_ = false, asked_ = false, gone_ = false, refused_ = false;
   std::uint64_t heard_holder_ = 0, said_holder_ = 0;  // counts of `holder_`
   std::optional<share::Message> unmet_;               // the listener's: memory is above what this asks for

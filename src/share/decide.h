@@ -25,14 +25,14 @@ struct StallAt {  // a step waits so long for memory where its lease is so large
 
 struct Job {
   Bytes floor, want;                      // it runs with `floor` at least; more than `want` is of no use
-  Bytes rest;                             // it keeps so much while it waits; at most `floor`
+  Bytes rest;                             // the part of `floor` that it keeps while it waits
   Bytes persistent, ephemeral;            // in the words of Salus: kept across steps, and what a step has beside
   std::span<const StallAt> profile = {};  // by lease, ascending; none: nothing is known between floor and want
   Nanoseconds step;                       // the time of one, without stalls
   double weight = 1;
   std::optional<Nanoseconds> remaining;  // of compute time; nullopt: unknown, taken as long as it has run
   Nanoseconds used, waited, turn;        // compute time so far; time without a turn; length of the present turn
-  // as it is now
+  // its present state
   Bytes lease;
   std::optional<std::uint32_t> lane;  // of Salus
   bool ready = true;                  // it would run; false: it pauses, or says nothing
@@ -52,7 +52,7 @@ enum class Order : std::uint8_t {
 };
 enum class Room : std::uint8_t {
   turns,     // one runs at a time
-  together,  // all jobs run that fit at their floor; the rest goes where it saves the most stall
+  together,  // all run that fit at their floor; the rest goes where it saves the most stall
   lanes,     // Salus: one of each lane runs at a time
 };
 

@@ -1,5 +1,4 @@
-// What a daemon that shares memory among jobs, and its clients, say to each other: 64 bytes a message, both on one
-// machine.
+// Messages between a daemon that shares memory among jobs, and its clients on the same machine: 64 bytes each.
 //
 //     client -> daemon   hello, step after each one, resized, done when a turn is given up, bye; list
 //     daemon -> client   lease (the answer to hello), resize, turn; client, one for each, and list at their end
@@ -25,7 +24,7 @@ struct Message {
   Say say = Say::list;
   std::uint8_t yes = 0;   // of turn: it begins, otherwise it is over, or another job has it; of lease: refused
   std::uint32_t pid = 0;  // of turn and client: whose figures these are
-  // hello, step: what the job keeps while it waits. Others: its lease; of turn that is no: the holder's.
+  // hello, step: the part that the job keeps while it waits. Others: its lease; of turn that is no: the holder's.
   std::uint64_t lease = 0;
   std::uint64_t floor = 0, want = 0;  // of lease: `want` is all there is
   std::int64_t

@@ -61,7 +61,7 @@ void Office::welcome(ClientId id, std::uint32_t pid, const Message& hello, Nanos
   if (!refused) clients_.push_back(client);
 }
 
-// What a client says it needs is made to make sense: rest <= floor <= want, none beyond the memory.
+// A client's needs are made to make sense: rest <= floor <= want, none beyond the memory.
 void Office::read_needs(Client& client, const Message& message) noexcept {
   Job& job = client.job;
   job.floor = std::max(up(message.floor), Bytes{grain});
@@ -118,7 +118,7 @@ void Office::settle() {
     Job job = each.job;
     job.ready = !each.silent;
     job.lease = each.held;
-    // memory that a client has not given back, or does not speak about, is nobody else's
+    // memory of a silent client stays its own
     if (each.silent) job.floor = job.rest = job.want = each.held;
     jobs.push_back(job);
   }

@@ -1,5 +1,5 @@
-// The books of a daemon that shares one memory among processes: who holds how much, who has a turn, what has to be said
-// to whom. It owns numbers, no memory; its clients keep to them.
+// The books of a daemon that shares one memory among processes: the lease of each, the turns, and letters to clients.
+// It owns numbers, no memory; its clients keep to them.
 //
 // A lease that shrinks counts whole until the client says that the memory is free; only then do others grow. So the sum
 // of what clients may hold is at most the capacity, whatever a client does, and one that says nothing keeps what it
@@ -45,7 +45,7 @@ class Office {
     Bytes told, held;            // its lease as it was told last; what it may hold until it has followed
     Nanoseconds heard, changed;  // when it spoke last; when its turn or wait was counted last
     Nanoseconds longest_step;
-    ClientId knows_holder = 0;  // whom it was told to wait for
+    ClientId knows_holder = 0;  // the client that it was told to wait for
     std::int64_t resizes = 0;   // that it was told; an answer to an earlier one counts for nothing
     bool asked = false;         // to give its turn up when its step ends
     bool silent = false;

@@ -31,7 +31,7 @@ struct ListedJob {
   }
 };
 
-struct Moment {  // told after each decision
+struct Moment {  // after each decision, for checks
   Nanoseconds now;
   std::span<const ListedJob> list;  // those that are there, in the order of arrival, as the two below
   std::span<const Job> jobs;

@@ -1,4 +1,4 @@
-// The rest of a memory goes where it saves the most: by the marginal stall per byte of each job's profile.
+// The rest of a memory, given where it saves the most: by the marginal stall per byte of each job's profile.
 //
 // Pure; any thread.
 #pragma once
@@ -10,8 +10,8 @@
 namespace vedette::share {
 
 // Adds `left` bytes at most to the leases of jobs that run. The largest saving a byte and a second of the job's own
-// time comes first, times its weight. Of a profile its lower convex hull counts, so that a gain that needs much memory
-// is seen before its last byte. Jobs that it saves nothing come last, in the order of arrival.
+// time comes first, times its weight. Of a profile its lower convex hull counts: a gain that needs much memory is seen
+// before its last byte. Bytes that save nothing come last, in the order of arrival.
 void pour(std::span<const Job> jobs, Bytes left, std::vector<Grant>& grants);
 
 }  // namespace vedette::share
