@@ -50,7 +50,7 @@ share::Policy policy_of(const DaemonOptions& options) {
 }
 
 void serve(const DaemonOptions& options) {
-  const auto capacity = read_size(options.memory);
+  const auto capacity = vedette::read_size(options.memory);
   constexpr Bytes least = 16_MiB;
   if (!capacity || *capacity < least)
     throw Failure(
