@@ -96,7 +96,7 @@ void ping(const Fd& socket, std::uint32_t count) {
         us[us.size() * 99 / 100]);
 }
 
-std::string time(std::int64_t ns) {
+std::string time_words(std::int64_t ns) {
   return ns >= 10'000'000'000 ? fmt::format("{:.1f} s", static_cast<double>(ns) / 1e9)
                               : fmt::format("{:.1f} ms", static_cast<double>(ns) / 1e6);
 }
@@ -132,7 +132,7 @@ void print_jobs(const JobsOptions& options) {
   for (const share::Message& job : list)
     print("{:>8} {:<16}{:<8}{:>11}{:>11}{:>11}{:>11}{:>11}\n", job.pid, job.name_text(),
           job.yes != 0 ? "runs" : "waits", readable({job.lease}), readable({job.floor}), readable({job.want}),
-          time(job.step_ns), time(job.other_ns));
+          time_words(job.step_ns), time_words(job.other_ns));
 }
 
 }  // namespace

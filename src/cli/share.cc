@@ -34,7 +34,7 @@ struct ShareOptions {
 
 constexpr std::string_view made_list = "salus";
 
-Failure malformed(std::string message) { return Failure({Cause::malformed_input, std::move(message)}); }
+Failure bad_share(std::string message) { return Failure({Cause::malformed_input, std::move(message)}); }
 
 Bytes floor_of(const Trace& trace) { return largest_op_bytes(trace); }
 
@@ -82,7 +82,7 @@ std::vector<share::Policy> policies_of(const ShareOptions& options) {
   for (const std::string& name : options.policies == "all" ? known : split(options.policies, ',')) {
     const share::Policy* const found = share::policy_named(name);
     if (found == nullptr)
-      throw malformed(fmt::format("there is no policy '{}'{}; there are {}", name, did_you_mean(name, known),
+      throw bad_share(fmt::format("there is no policy '{}'{}; there are {}", name, did_you_mean(name, known),
                                   fmt::join(known, ", ")));
     policies.push_back(*found);
     policies.back().quantum = {static_cast<std::int64_t>(options.quantum_s * 1e9)};
@@ -109,9 +109,9 @@ void add(const share::Outcome& outcome, double part, Figures& figures) {
   figures.most_leased = std::max(figures.most_leased, outcome.most_leased);
 }
 
-std::string duration(double s) { return s < 600 ? fmt::format("{:.1f} s", s) : fmt::format("{:.1f} min", s / 60); }
+std::string span_words(double s) { return s < 600 ? fmt::format("{:.1f} s", s) : fmt::format("{:.1f} min", s / 60); }
 
-void print_json(const std::vector<share::Policy>& policies, const std::vector<Figures>& rows, std::size_t jobs) {
+void print_shares(const std::vector<share::Policy>& policies, const std::vector<Figures>& rows, std::size_t jobs) {
   nlohmann::ordered_json all{{"jobs", jobs}, {"policies", nlohmann::ordered_json::array()}};
   for (std::size_t p = 0; p < policies.size(); ++p)
     all["policies"].push_back({{"policy", policies[p].name},
@@ -127,9 +127,9 @@ void print_json(const std::vector<share::Policy>& policies, const std::vector<Fi
 
 void run(const ShareOptions& options) {
   const auto capacity = vedette::read_size(options.memory);
-  if (!capacity) throw malformed("--memory '" + options.memory + "' is no size; write 16GiB or 512MiB");
+  if (!capacity) throw bad_share("--memory '" + options.memory + "' is no size; write 16GiB or 512MiB");
   const auto link = options.link.empty() ? std::optional<std::uint64_t>{0} : read_speed(options.link);
-  if (!link) throw malformed("--link '" + options.link + "' is no speed; write 12GB/s or 500MB/s");
+  if (!link) throw bad_share("--link '" + options.link + "' is no speed; write 12GB/s or 500MB/s");
   const std::vector<share::Policy> policies = policies_of(options);
   const std::uint64_t lists = options.jobs == made_list ? options.seeds : 1;
   std::vector<Figures> rows(policies.size());
@@ -147,14 +147,14 @@ void run(const ShareOptions& options) {
       add(*outcome, 1 / static_cast<double>(lists), rows[p]);
     }
   }
-  if (options.json) return print_json(policies, rows, count);
+  if (options.json) return print_shares(policies, rows, count);
   print("{} jobs in {}{}\n", count, readable(*capacity), lists > 1 ? fmt::format(", mean of {} lists", lists) : "");
   print("{:<12}{:>12}{:>12}{:>12}{:>12}{:>9}{:>12}{:>12}\n", "policy", "makespan", "mean", "95 %", "queued", "turns",
         "came back", "most leased");
   for (std::size_t p = 0; p < policies.size(); ++p) {
     const Figures& row = rows[p];
-    print("{:<12}{:>12}{:>12}{:>12}{:>12}{:>9.0f}{:>12}{:>12}\n", policies[p].name, duration(row.makespan_s),
-          duration(row.mean_s), duration(row.p95_s), duration(row.queued_s), row.turns,
+    print("{:<12}{:>12}{:>12}{:>12}{:>12}{:>9.0f}{:>12}{:>12}\n", policies[p].name, span_words(row.makespan_s),
+          span_words(row.mean_s), span_words(row.p95_s), span_words(row.queued_s), row.turns,
           readable({static_cast<std::uint64_t>(row.came_back)}), readable(row.most_leased));
   }
 }
