@@ -12,12 +12,12 @@
 namespace vedette {
 namespace {
 
-Error failed(const std::string& what) {
+Error socket_failed(const std::string& what) {
   const int number = errno;
   return {Cause::system, what + ": " + std::generic_category().message(number), number};
 }
 
-Result<sockaddr_un> address_of(const std::string& path) {
+Result<sockaddr_un> socket_address(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof address.sun_path)
@@ -40,7 +40,7 @@ bool is_ours(int socket) noexcept {
   return uid == ::geteuid() || uid == 0;
 }
 
-const sockaddr* as_any(const sockaddr_un& address) noexcept { return reinterpret_cast<const sockaddr*>(&address); }
+const sockaddr* any_address(const sockaddr_un& address) noexcept { return reinterpret_cast<const sockaddr*>(&address); }
 
 }  // namespace
 
@@ -50,10 +50,10 @@ Result<std::string> runtime_socket() {
     folder = given;
   } else {
     folder = "/tmp/vedette-" + std::to_string(::geteuid());
-    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return failed(folder);
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return socket_failed(folder);
   }
   struct stat info {};
-  if (::lstat(folder.c_str(), &info) != 0) return failed(folder);
+  if (::lstat(folder.c_str(), &info) != 0) return socket_failed(folder);
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)
     return Error{Cause::unsupported, folder +
                                          " is not a folder of this user alone; chmod 700 it, or set "
@@ -62,31 +62,31 @@ Result<std::string> runtime_socket() {
 }
 
 Result<Fd> connect_to(const std::string& path) {
-  const auto address = address_of(path);
+  const auto address = socket_address(path);
   if (!address) return address.error();
   Fd socket = new_socket();
-  if (!socket || ::connect(socket.get(), as_any(*address), sizeof *address) != 0) return failed(path);
+  if (!socket || ::connect(socket.get(), any_address(*address), sizeof *address) != 0) return socket_failed(path);
   if (!is_ours(socket.get())) return Error{Cause::unsupported, path + " belongs to another user's program"};
   return socket;
 }
 
 Result<Fd> listen_at(const std::string& path) {
-  const auto address = address_of(path);
+  const auto address = socket_address(path);
   if (!address) return address.error();
   if (connect_to(path)) return Error{Cause::unavailable, "a program listens at " + path + " already; stop it first"};
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) ::unlink(path.c_str());
   Fd socket = new_socket();
   constexpr int waiting = 64;
-  if (!socket || ::bind(socket.get(), as_any(*address), sizeof *address) != 0 || ::chmod(path.c_str(), 0600) != 0 ||
-      ::listen(socket.get(), waiting) != 0)
-    return failed(path);
+  if (!socket || ::bind(socket.get(), any_address(*address), sizeof *address) != 0 ||
+      ::chmod(path.c_str(), 0600) != 0 || ::listen(socket.get(), waiting) != 0)
+    return socket_failed(path);
   return socket;
 }
 
 Result<Fd> accept_from(int listening) {
   Fd socket(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
-  if (!socket) return failed("accept");
+  if (!socket) return socket_failed("accept");
   if (!is_ours(socket.get())) return Error{Cause::unsupported, "another user's program may not share this memory"};
   return socket;
 }
