@@ -529,7 +529,7 @@ class Mistakes(unittest.TestCase):
 
     def test_attributes_that_a_guard_has_not_are_refused(self):
         with small_guard() as guard:
-            for name in ("fast_memory", "slow", "budget", "on_message"):
+            for name in ("slow", "budget", "on_message"):
                 with self.assertRaises(AttributeError):
                     setattr(guard, name, "1GiB")
 
