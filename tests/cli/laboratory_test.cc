@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "cli/sentences.h"
+#include "share/decide.h"
 #include "vedette/policy.h"
 
 namespace vedette::laboratory_test {
@@ -213,7 +214,8 @@ TEST(TheLaboratory, KnowsThePoliciesThatDocumentationNames) {
       std::istringstream names((*found)[1].str());
       for (std::string name; std::getline(names, name, ',');) {
         ++checked;
-        const bool known = name == "all" || name.find('/') != std::string::npos || make_policy(name, 1) != nullptr;
+        const bool known = name == "all" || name.find('/') != std::string::npos || make_policy(name, 1) != nullptr ||
+                           share::policy_named(name) != nullptr;
         EXPECT_TRUE(known) << page.path() << " names the policy " << name;
       }
     }

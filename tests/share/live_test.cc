@@ -48,7 +48,7 @@ class Live : public ::testing::Test {
     board_ = new (memory) Board;
   }
   void TearDown() override {
-    for (const pid_t pid : started_) end(pid);
+    while (!started_.empty()) end(started_.back());
     std::filesystem::remove_all(folder_);
   }
 
