@@ -116,6 +116,7 @@ GuardOptions options_of(std::uint64_t fast_memory, double fraction_of_memory, co
   options.on_progress = speaker(words["on_progress"].cast<py::function>());
   options.verbose = words["verbose"].cast<bool>();
   options.pressure = words["pressure"].cast<bool>();
+  options.share = words["share"].cast<std::string>();
   if (const auto recompute = words["recompute"].cast<std::optional<std::string>>())
     options.recompute =
         value_of<Recompute>("recompute", *recompute,

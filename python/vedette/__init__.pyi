@@ -118,6 +118,7 @@ class Guard:
         on_progress: Callable[[str], object] | None = None,
         max_writes: str = "",
         pressure: bool = False,
+        share: str | os.PathLike[str] = "",
     ) -> None:
         """Opens the guard; measures the slow tier for about 0.25 s.
 
@@ -143,6 +144,7 @@ class Guard:
             VEDETTE_OFF=1.
         pressure: whether fast memory becomes less while the system presses for memory, and grows back when it no longer does
             (docs/fast-memory.md); VEDETTE_PRESSURE=1 does the same.
+        share: "auto", or the path of a socket: fast memory is shared with other programs by `vedette daemon` (docs/sharing.md).
         verbose: whether there are signs of life, one line each: when the first plan is there, and at the end what ran.
         on_progress: is called with these lines, on rank 0 alone; None sends them where diagnostics go by default, as information, and
             nowhere beside an on_message.

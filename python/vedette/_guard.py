@@ -150,8 +150,8 @@ class Guard:
     def __init__(self, fast_memory=None, *, slow="nvme:.", policy="vedette", chunk="2MiB", warmup_steps=1, profile="layers",
                  tracker="best", on_message=None, seed=1, ranks=1, interference_percent=None, fault_us=None, checksums=False,
                  record="", recompute=None, fast="dram", table_memory=None, enabled=True, verbose=True, on_progress=None,
-                 max_writes="", pressure=False):
-        size, share = budget_of(fast_memory)
+                 max_writes="", pressure=False, share=""):
+        size, fraction = budget_of(fast_memory)
         self._say = _to_log(logging.WARNING) if on_message is None else _callable("on_message", on_message)
         if on_progress is not None:
             progress = _callable("on_progress", on_progress)
@@ -168,7 +168,7 @@ class Guard:
                      fast=word_of("fast", fast, "'dram' or 'gpu:0'"),
                      table_memory=0 if table_memory is None else bytes_of("table_memory", table_memory),
                      enabled=bool(enabled), verbose=bool(verbose), pressure=bool(pressure), on_progress=progress,
-                     max_writes=word_of("max_writes", max_writes, "'500GB/day'"))
+                     max_writes=word_of("max_writes", max_writes, "'500GB/day'"), share=path_of("share", share))
         self._modules = []     # (weak reference, name)
         self._optimizers = []  # weak references
         self._names_change = False
@@ -182,7 +182,7 @@ class Guard:
             _storages.serve()
             _custom_operators.hear_of_them()
         _end_a_notebooks_own()
-        self._core = _core.Guard(size, share, words)
+        self._core = _core.Guard(size, fraction, words)
         _open_guards.add(self)
 
     def _watch(self, tensors):
