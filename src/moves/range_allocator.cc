@@ -16,10 +16,6 @@ void RangeAllocator::resize(Bytes bytes) {
   VEDETTE_ASSERT(by_offset_.empty() || end_of(by_offset_.rbegin()->second) <= bytes_);
 }
 
-std::optional<BlockIndex> RangeAllocator::last() const {
-  return by_offset_.empty() ? std::nullopt : std::optional(by_offset_.rbegin()->second);
-}
-
 std::uint64_t RangeAllocator::end_of(BlockIndex block) const {
   const Block& found = blocks_[block];
   return found.offset + found.bytes;

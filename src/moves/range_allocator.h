@@ -53,7 +53,6 @@ class RangeAllocator {
 
   Bytes bytes() const noexcept { return {bytes_}; }
   void resize(Bytes);                            // no block lies beyond
-  std::optional<BlockIndex> last() const;        // that lies highest
   std::uint64_t end_of(BlockIndex block) const;  // in place
   Bytes in_use() const noexcept { return {in_use_}; }
   Bytes largest_hole() const;

@@ -35,11 +35,6 @@ ucred peer_of(int socket) noexcept {
   return peer;
 }
 
-bool is_ours(int socket) noexcept {
-  const uid_t uid = peer_of(socket).uid;
-  return uid == ::geteuid() || uid == 0;
-}
-
 const sockaddr* any_address(const sockaddr_un& address) noexcept { return reinterpret_cast<const sockaddr*>(&address); }
 
 }  // namespace
@@ -89,6 +84,11 @@ Result<Fd> accept_from(int listening) {
   if (!socket) return socket_failed("accept");
   if (!is_ours(socket.get())) return Error{Cause::unsupported, "another user's program may not share this memory"};
   return socket;
+}
+
+bool is_ours(int socket) noexcept {
+  const uid_t uid = peer_of(socket).uid;
+  return uid == ::geteuid() || uid == 0;
 }
 
 std::uint32_t peer_pid(int socket) noexcept { return static_cast<std::uint32_t>(peer_of(socket).pid); }

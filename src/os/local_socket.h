@@ -22,6 +22,7 @@ Result<Fd> connect_to(const std::string& path);
 Result<Fd> accept_from(int listening);  // Errors: the kernel's, or another user's program
 
 std::uint32_t peer_pid(int socket) noexcept;  // 0: unknown
+bool is_ours(int socket) noexcept;            // the other side is a program of this user, or of root
 
 enum class Sent : std::uint8_t { yes, full, gone };
 // `full`: the other side does not read; without waiting.

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "os/local_socket.h"
 #include "os/probe.h"
 
 namespace vedette {
@@ -50,6 +51,14 @@ std::optional<std::string> decoded(std::string_view base64) {
   return bytes;
 }
 
+// Of the process's cgroup in version 2, by the text of /proc/self/cgroup: "/a/b", and "" of the root.
+std::optional<std::string> unified_path(const std::string& membership) {
+  std::istringstream lines(membership);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("0::")) return line.substr(3) == "/" ? "" : line.substr(3);
+  return std::nullopt;
+}
+
 // Of an abstract name: it ends with its process.
 struct Name {
   sockaddr_un address{};
@@ -63,13 +72,6 @@ Name name_of(std::int64_t process) {
   std::copy(text.begin(), text.end(), name.address.sun_path + 1);
   name.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
   return name;
-}
-
-bool is_mine(int socket) {
-  ucred peer{};
-  socklen_t bytes = sizeof peer;
-  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return false;
-  return peer.uid == 0 || peer.uid == ::geteuid();
 }
 
 // "drm/0000:19:00.0/vram0 8589934592", or "... max", a region in each line.
@@ -138,10 +140,8 @@ void PressureSources::open_protocol(const std::string& path) {
 
 void PressureSources::open_psi() {
   std::vector<std::string> paths;
-  std::istringstream lines(text_of(options_.root + "/proc/self/cgroup"));
-  for (std::string line; std::getline(lines, line);)
-    if (line.starts_with("0::"))
-      paths.push_back(options_.root + "/sys/fs/cgroup" + line.substr(3) + "/memory.pressure");
+  if (const auto path = unified_path(text_of(options_.root + "/proc/self/cgroup")))
+    paths.push_back(options_.root + "/sys/fs/cgroup" + *path + "/memory.pressure");
   paths.push_back(options_.root + "/proc/pressure/memory");
   int error = 0;
   for (const std::string& path : paths) {
@@ -210,7 +210,7 @@ std::optional<PressureSources::Request> PressureSources::take_request() {
   ::setsockopt(request.from.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   std::array<char, 32> text{};
   const ssize_t bytes = ::recv(request.from.get(), text.data(), text.size() - 1, 0);
-  if (bytes <= 0 || !is_mine(request.from.get())) return take_request();
+  if (bytes <= 0 || !is_ours(request.from.get())) return take_request();
   const std::string size(text.data(), static_cast<std::size_t>(bytes));
   if (size.find_first_not_of("0123456789") != size.npos || size.size() > 18) return take_request();
   request.bytes = {std::stoull(size)};
@@ -231,16 +231,13 @@ std::optional<std::int64_t> PressureSources::headroom() const {
       note(beneath(level.limit.value, level.used.value - std::min(level.used, level.files).value));
     return least;
   }
-  std::istringstream lines(membership);
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("0::")) continue;
-    for (std::string path = line.substr(3) == "/" ? "" : line.substr(3);;) {
-      const auto limit = of_region(text_of(mount + path + "/dmem.max"), options_.gpu);
-      const auto used = of_region(text_of(mount + path + "/dmem.current"), options_.gpu);
-      if (limit && used) note(beneath(*limit, *used));
-      if (path.empty()) break;
-      path.resize(path.rfind('/'));
-    }
+  std::optional<std::string> path = unified_path(membership);
+  while (path) {
+    const auto limit = of_region(text_of(mount + *path + "/dmem.max"), options_.gpu);
+    const auto used = of_region(text_of(mount + *path + "/dmem.current"), options_.gpu);
+    if (limit && used) note(beneath(*limit, *used));
+    const std::size_t parent = path->rfind('/');
+    path = parent == path->npos ? std::nullopt : std::optional(path->substr(0, parent));
   }
   return least;
 }
@@ -255,7 +252,7 @@ Result<std::string> ask_for_size(std::int64_t process, Bytes bytes) {
   const Name name = name_of(process);
   if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name.address), name.bytes) != 0)
     return deaf;
-  if (!is_mine(socket.get())) return deaf;
+  if (!is_ours(socket.get())) return deaf;
   const std::string text = std::to_string(bytes.value);
   if (::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0) return deaf;
   std::array<char, longest_message> answer;
