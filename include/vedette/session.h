@@ -233,7 +233,8 @@ struct SessionOptions {
   // Then fast_memory is the most that the session wants. open() and step() wait for a turn; a message names the holder.
   // Without a daemon there, all is as if it were empty. Memory of a GPU is not shared so.
   std::string share = {};
-  // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops. nullopt: `off`.
+  // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops. nullopt: `planned`
+  // in GPU memory, where moving is slow beside computing, unless its pages are tracked; else `off`.
   std::optional<Recompute> recompute = {};
 };
 

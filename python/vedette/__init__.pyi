@@ -137,7 +137,8 @@ class Guard:
         fault_us: what a page fault costs beside its transfer, as `vedette doctor` measures it; None is 100.
         checksums: compares the hash of each fetched chunk with that of the evicted one.
         record: a file that becomes a recording of all steps, for `python -m vedette report`.
-        recompute: whether tensors may be dropped and recomputed, with the same bits. None: "off".
+        recompute: whether tensors may be dropped and recomputed, with the same bits. None: "planned" in GPU memory, where
+            moving is slow beside computing, else "off".
         fast: "dram", or "gpu:N" or "cuda:N" (see docs/gpu-tier.md).
         table_memory: with "gpu:N", how much of the budget is for hot rows of embedding tables; None: there are no tables.
         enabled: False makes a guard that does nothing, so that the program runs as without vedette; so does the environment variable

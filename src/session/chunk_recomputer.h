@@ -28,6 +28,7 @@ class ChunkRecomputer final : public Recomputer {
   explicit ChunkRecomputer(Parts parts) : Recomputer(parts) {}
   ~ChunkRecomputer() override { stop(); }
 
+  bool has_dropped() const noexcept override { return !groups_.empty(); }
   bool can_be_made(ChunkRange chunks) const override;
   bool in_the_way(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes) const override;
   [[nodiscard]] bool let_die(std::uint32_t tensor) override;

@@ -222,7 +222,7 @@ bool SessionCore::log_birth(const Arena::Place& place, const AllocateOptions& al
   if (!in_step) return false;
   const std::uint32_t index = logger_.born(place.offset, live, in_op);
   if (buckets_.current() == nullptr) logger_.tell_birth(index);
-  if (recomputer_ != nullptr)
+  if (may_drop())
     recomputer_->lineage().born(index, in_op_of_this_thread() ? std::optional(logger_.next_op() - 1) : std::nullopt);
   if (pages_ != nullptr) pages_->born(place.offset, place.bytes, index);
   return pages_ != nullptr;
@@ -268,7 +268,7 @@ std::optional<std::uint32_t> SessionCore::release_or_keep(std::uint64_t offset) 
     arena_.free_slab_chunk(small->chunk);
     return std::nullopt;
   }
-  if (recomputer_ != nullptr && logger_.running())
+  if (may_drop() && logger_.running())
     if (const auto logged = logger_.logged(offset); logged && !recomputer_->let_die(*logged)) return logged;
   const auto dead = arena_.remove(offset);
   if (!dead) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");

@@ -160,6 +160,8 @@ class SessionCore {
 
   // --- recipes (core_recompute.cc)
   void count_recomputed(Counters& counters) const;  // with the lock
+  bool may_drop() const noexcept { return recomputer_ != nullptr && !recomputer_->rests(); }
+  bool drops_nothing() const noexcept;
   void make_before_op(std::uint32_t index, bool left_plan);
   void after_op(std::uint32_t index);
   std::vector<OpMoves::Departure> keep_what_cannot_be_made(std::span<const OpMoves::Departure> departures,

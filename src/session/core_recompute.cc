@@ -7,9 +7,16 @@
 
 namespace vedette::detail {
 
+// With the session's lock, before an op. The plan that the step follows drops nothing, and nothing is dropped.
+bool SessionCore::drops_nothing() const noexcept {
+  const Bucket* const bucket = buckets_.current();
+  return bucket != nullptr && bucket->plan.plan().recomputations.empty() &&
+         options_.recompute != Recompute::always && !recomputer_->has_dropped();
+}
+
 // A recipe is tried when its sequence of ops is new and may get a plan, and kept in later steps if it was right.
 bool SessionCore::wants_recipe() const noexcept {
-  if (recomputer_ == nullptr || !in_op_of_this_thread() || op_depth_ > 1) return false;
+  if (!may_drop() || !in_op_of_this_thread() || op_depth_ > 1) return false;
   const Bucket* const bucket = buckets_.current();
   if (bucket == nullptr) return logger_.step() > options_.warmup_steps && buckets_.may_be_learned(logger_.hashes());
   const std::uint32_t op = logger_.next_op() - 1;
@@ -80,8 +87,8 @@ void SessionCore::make_before_op(std::uint32_t index, bool left_plan) {
 }
 
 void SessionCore::after_op(std::uint32_t index) {
-  if (const Bucket* const bucket = buckets_.current(); bucket != nullptr) {
-    return recomputer_->remember(index, bucket->runs_again(index));
+  if (const Bucket* const bucket = buckets_.current(); bucket != nullptr || recomputer_->rests()) {
+    return recomputer_->remember(index, bucket != nullptr && bucket->runs_again(index));
   }
   recomputer_->remember(index, recomputer_->try_again(index, buckets_.latest() != nullptr));
   executor_->stalled_since_last_asked();
@@ -107,7 +114,7 @@ std::vector<OpMoves::Departure> SessionCore::keep_what_cannot_be_made(std::span<
 void SessionCore::end_part() noexcept {
   const std::span<const OpMoves::Departure> leave = departures();
   const bool any = !leave.empty() || options_.recompute == Recompute::always;
-  if (recomputer_ == nullptr || !any || buckets_.current() == nullptr || !logger_.running())
+  if (!may_drop() || !any || buckets_.current() == nullptr || !logger_.running())
     return executor_->end_op(leave);
   std::vector<ChunkRange> drops;
   executor_->end_op(keep_what_cannot_be_made(leave, drops));

@@ -218,11 +218,12 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
       if (const auto sentence = once_.signs.op_without_a_step()) messages_.post(*sentence);
     if (in_step) index = log_op(name, std::move(op), hash, kind);
     left_plan = followed != nullptr && followed != buckets_.current();
+    if (recomputer_ != nullptr && in_step) recomputer_->rest(drops_nothing());
     if (in_step && !follows_plan() && pages_ == nullptr && foresees())
       ahead = foresight_.look(logger_.log(), logger_.kinds(), frames());
     if (op_.needs_more_than_operands()) operands = op_.needed();
   }
-  if (recomputer_ != nullptr && in_step) make_before_op(index, left_plan);
+  if (may_drop() && in_step) make_before_op(index, left_plan);
   Executor::Part part = part_now(op_.needs_more_than_operands() ? operands : op_.operands());
   part.ahead = ahead;
   part.result = result;
@@ -232,7 +233,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   if (!in_step) return;
   // Where the op waited for nothing, all since the last op's end is its own: the clock need not be asked.
   const Bucket* const bucket = buckets_.current();
-  const bool makes = recomputer_ != nullptr && !executor_->traits().times_later;  // which is no op's time
+  const bool makes = may_drop() && !executor_->traits().times_later;  // which is no op's time
   const bool asks = stalled.value != 0 || options_.observer != nullptr || pages_ != nullptr || makes ||
                     (bucket != nullptr && bucket->sections.stage() == Stage::timing);
   const Nanoseconds began = asks ? executor_->program().now() : times_.last_end();
@@ -280,7 +281,7 @@ void SessionCore::next_section(bool runs) {
   const std::span<const OpMoves::Departure> leave = departures();
   std::vector<ChunkRange> operands, drops;
   std::vector<OpMoves::Departure> others;
-  if (recomputer_ != nullptr) others = keep_what_cannot_be_made(leave, drops);
+  if (may_drop()) others = keep_what_cannot_be_made(leave, drops);
   {
     const std::lock_guard lock(mutex_);  // other threads free births
     op_.next_section();
@@ -292,7 +293,7 @@ void SessionCore::next_section(bool runs) {
     between = [&] {
       for (const ChunkRange chunks : drops) recomputer_->drop(chunks);
     };
-  executor_->continue_op(recomputer_ != nullptr ? std::span<const OpMoves::Departure>(others) : leave,
+  executor_->continue_op(may_drop() ? std::span<const OpMoves::Departure>(others) : leave,
                          part_now(operands), between);
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
   times_.next_section(executor_->program().now(), stalled);

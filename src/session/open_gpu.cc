@@ -118,6 +118,8 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (!below) return below.error();
   options.fast_memory = *budget;
   options.chunk = name_unit;
+  // A recipe that is tried touches pages, which would count as the program's.
+  options.recompute = options.recompute.value_or(sees_pages ? Recompute::off : Recompute::planned);
   if (!sees_pages) options.profile = ProfileTicks::operands;
   auto names = Mapping::reserve(names_for(*budget), name_unit);
   if (!names) return names.error();

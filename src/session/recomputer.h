@@ -36,6 +36,13 @@ class Recomputer {
 
   // --- with the session's lock ---------------------------------------------------------------------------------------
   Lineage& lineage() noexcept { return lineage_; }
+  // While nothing is to be dropped, ops and births need not be told. Later ones know nothing of those before.
+  void rest(bool rests) {
+    if (rests_ && !rests) lineage_.forget();
+    rests_ = rests;
+  }
+  bool rests() const noexcept { return rests_; }  // on the op thread also without the lock
+  virtual bool has_dropped() const noexcept = 0;
   virtual bool can_be_made(ChunkRange chunks) const = 0;  // every tensor that lives there
   // An op uses `operands` and changes the tensors `writes`: something has to be made before.
   virtual bool in_the_way(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes) const = 0;
@@ -80,6 +87,7 @@ class Recomputer {
   std::mutex making_;  // held while something is dropped or made; taken before the session's lock
 
  private:
+  bool rests_ = false;  // changed by the op thread, with the session's lock
   std::vector<char> runs_again_;                     // [op], of the running step
   static constexpr std::size_t most_tried = 16'384;  // half a megabyte; then all are tried anew
   std::unordered_map<std::uint64_t, bool> tried_;    // by signature

@@ -24,6 +24,7 @@ class TensorRecomputer final : public Recomputer {
   // The executor has tensor_drops().
   explicit TensorRecomputer(Parts parts) : Recomputer(parts), drops_(*parts.executor.tensor_drops()) {}
 
+  bool has_dropped() const noexcept override { return !dropped_.empty(); }
   bool can_be_made(ChunkRange chunks) const override { return dropped_of(chunks).has_value(); }
   bool in_the_way(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes) const override;
   [[nodiscard]] bool let_die(std::uint32_t tensor) override;

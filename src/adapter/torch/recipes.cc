@@ -35,6 +35,10 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 27);
 }
 
+// An operator of ours is the program's kernel alone: no autograd, and no mode of the program sees it.
+constexpr c10::DispatchKeySet above_kernels = c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                                              c10::autocast_dispatch_keyset | c10::python_ks;
+
 struct Nothing {};  // an undefined tensor
 
 struct Where {  // operands lie
@@ -75,7 +79,7 @@ std::size_t extent(const at::Tensor& tensor) {
 
 bool plain_tensor(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_conj() && !tensor.is_neg() &&
-         !tensor.is_quantized() && !has_names(tensor) && !tensor.is_nested() && !at::isTensorSubclassLike(tensor) &&
+         !tensor._is_zerotensor() && !tensor.is_quantized() && !has_names(tensor) && !tensor.is_nested() && !at::isTensorSubclassLike(tensor) &&
          (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor._fw_grad(/*level=*/0).defined());
 }
 
@@ -90,7 +94,7 @@ at::Tensor over(void* data, c10::IntArrayRef sizes, c10::IntArrayRef strides, c1
 
 // By work of the stream on which the operator is queued next. Only of tensors too small to be the session's.
 at::Tensor copied_on_gpu(void* data, std::size_t bytes) {
-  const at::AutoDispatchBelowADInplaceOrView below;
+  const c10::impl::ExcludeDispatchKeyGuard below(above_kernels);
   const at::DisableRecordFunctionGuard unrecorded;
   const auto count = static_cast<std::int64_t>(bytes);
   return over(data, {count}, {1}, at::kByte, true).clone();
@@ -195,8 +199,7 @@ class OperatorRecipe final : public Recipe {
       if (const auto birth = birth_at(place)) results.push_back(*birth);
     if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
     const at::DisableRecordFunctionGuard unrecorded;
-    const c10::impl::ExcludeDispatchKeyGuard below(c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-                                                   c10::autocast_dispatch_keyset);
+    const c10::impl::ExcludeDispatchKeyGuard below(above_kernels);
     const Redirecting redirecting(&results, gpu_ != nullptr);
     std::optional<DefaultGenerator> drawing;
     if (by_default_) drawing.emplace(*generator_);
