@@ -257,17 +257,20 @@ nlohmann::json guarded(const CellOptions& options, Training& training) {
     return guard.step();
   });
   const Counters counters = guard.counters();
-  nlohmann::json json = told(options, ran, counters.peak_bytes);
+  nlohmann::json json = told(options, ran, counters.peak_bytes.value);
   json["phase"] = guard.session().phase();
   json["mechanism"] = guard.session().mechanism();
-  json["resident_max_bytes"] = counters.resident_max_bytes;
+  json["resident_max_bytes"] = counters.resident_max_bytes.value;
   json["recompute"] = options.recompute;
   const auto of_a_step = [&](std::uint64_t Counters::*counter) {
     return (counters.*counter - before.*counter) / static_cast<std::uint64_t>(options.steps);
   };
-  json["bytes_in"] = of_a_step(&Counters::bytes_in);
-  json["bytes_out"] = of_a_step(&Counters::bytes_out);
-  json["bytes_recomputed"] = of_a_step(&Counters::bytes_recomputed);
+  const auto bytes_of_a_step = [&](Bytes Counters::*counter) {
+    return (counters.*counter - before.*counter).value / static_cast<std::uint64_t>(options.steps);
+  };
+  json["bytes_in"] = bytes_of_a_step(&Counters::bytes_in);
+  json["bytes_out"] = bytes_of_a_step(&Counters::bytes_out);
+  json["bytes_recomputed"] = bytes_of_a_step(&Counters::bytes_recomputed);
   json["ops_recomputed"] = of_a_step(&Counters::ops_recomputed);
   json["recompute_ns"] = of_a_step(&Counters::recompute_ns);
   json["stall_ns"] = of_a_step(&Counters::stall_ns);

@@ -86,9 +86,9 @@ nlohmann::json run_program(const Options& options, const Program& program) {
     run.guard = &guard;
     program.run(run);
     const Counters counters = guard.counters();
-    result = {{"bytes_in", counters.bytes_in},
-              {"bytes_out", counters.bytes_out},
-              {"bytes_left_for_nothing", counters.bytes_dropped},
+    result = {{"bytes_in", counters.bytes_in.value},
+              {"bytes_out", counters.bytes_out.value},
+              {"bytes_left_for_nothing", counters.bytes_dropped.value},
               {"stalls", counters.stall_count},
               {"stall_ms", static_cast<double>(counters.stall_ns) / 1e6},
               {"faults", counters.faults},

@@ -131,7 +131,7 @@ void run_one(const Options& options) {
   }
   nlohmann::json result = {{"step_ns", spread(step_ns).median}, {"ops", ops}};
   if (guard) {
-    result["moved"] = guard->counters().bytes_in + guard->counters().bytes_out;
+    result["moved"] = (guard->counters().bytes_in + guard->counters().bytes_out).value;
     result["rests"] = !guard->session().wants_ops();
     guard->session().hear_ops();
     add_parts(guard->session(), result);

@@ -162,7 +162,8 @@ void measure_moves(const std::shared_ptr<cuda::Device>& device) {
     const Counters before = half.session->counters();
     const double an_op = time_of(ops, [&](int i) { half.op(static_cast<std::size_t>(3 * i)); });
     const Counters after = half.session->counters();
-    const double bytes = static_cast<double>(after.bytes_in - before.bytes_in + after.bytes_out - before.bytes_out);
+    const double bytes =
+        static_cast<double>((after.bytes_in - before.bytes_in + after.bytes_out - before.bytes_out).value);
     moves.push_back(an_op * ops / (bytes / static_cast<double>(tensor_bytes.value)));
     copies.push_back(time_of(ops, [&](int) {
       event.record(nullptr).value();

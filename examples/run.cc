@@ -147,12 +147,12 @@ RunResult run_plain(const RunOptions& options) {
 }
 
 void note_step(RunResult& result, const Counters& before, const Counters& now) {
-  result.step_bytes_in.push_back(now.bytes_in - before.bytes_in);
-  result.step_bytes_out.push_back(now.bytes_out - before.bytes_out);
+  result.step_bytes_in.push_back(now.bytes_in.value - before.bytes_in.value);
+  result.step_bytes_out.push_back(now.bytes_out.value - before.bytes_out.value);
   result.step_stall_count.push_back(now.stall_count - before.stall_count);
   result.step_stall_ns.push_back(now.stall_ns - before.stall_ns);
   result.step_faults.push_back(now.faults - before.faults);
-  result.step_bytes_recomputed.push_back(now.bytes_recomputed - before.bytes_recomputed);
+  result.step_bytes_recomputed.push_back(now.bytes_recomputed.value - before.bytes_recomputed.value);
   result.step_ops_recomputed.push_back(now.ops_recomputed - before.ops_recomputed);
   result.step_recompute_ns.push_back(now.recompute_ns - before.recompute_ns);
 }
@@ -237,16 +237,16 @@ RunResult run_guarded(const RunOptions& options) {
     if (!options.trace.empty()) write_trace(guard.session().trace(), options.trace);
     if (!options.planned_traces.empty()) write_planned_traces(guard.session(), options.planned_traces);
     const Counters counters = guard.counters();
-    result.peak_bytes = counters.peak_bytes;
-    result.bytes_in = counters.bytes_in;
-    result.bytes_out = counters.bytes_out;
+    result.peak_bytes = counters.peak_bytes.value;
+    result.bytes_in = counters.bytes_in.value;
+    result.bytes_out = counters.bytes_out.value;
     result.stall_count = counters.stall_count;
     result.stall_ns = counters.stall_ns;
     result.faults = counters.faults;
     result.optimizer_state_bytes = state_bytes(*model);
     note_scaler(result, *model);
     result.smallest_budget = guard.session().smallest_budget().value;
-    result.resident_max_bytes = on_gpu ? counters.resident_max_bytes : resident.largest_growth();
+    result.resident_max_bytes = on_gpu ? counters.resident_max_bytes.value : resident.largest_growth();
     if (on_gpu && options.state) result.state = digests(*model);
   }
   // Behind the guard's end, so that a recording has no faults of the comparison.

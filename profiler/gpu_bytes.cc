@@ -8,22 +8,22 @@ namespace vedette {
 std::string parts_beside(const GpuBytes& gpu) {
   const struct {
     const char* name;
-    std::uint64_t bytes;
+    Bytes bytes;
   } parts[] = {{"operators that need more", gpu.large},
                {"graphs", gpu.pools},
                {"workspaces", gpu.workspaces},
                {"context", gpu.context}};
   std::string words;
   for (const auto& part : parts)
-    if (part.bytes > 0)
-      words += (words.empty() ? ": " : ", ") + std::string(part.name) + " " + readable(Bytes{part.bytes});
+    if (part.bytes.value > 0)
+      words += (words.empty() ? ": " : ", ") + std::string(part.name) + " " + readable(part.bytes);
   return words;
 }
 
 std::string words_of_locked(const GpuBytes& gpu) {
-  return readable(Bytes{gpu.locked}) + (gpu.most_locked > 0 ? " of " + readable(Bytes{gpu.most_locked}) : "") +
-         ", tensors in " + readable(Bytes{gpu.in_locked}) +
-         (gpu.pageable > 0 ? "; pageable behind it " + readable(Bytes{gpu.pageable}) : "");
+  return readable(gpu.locked) + (gpu.most_locked.value > 0 ? " of " + readable(gpu.most_locked) : "") +
+         ", tensors in " + readable(gpu.in_locked) +
+         (gpu.pageable.value > 0 ? "; pageable behind it " + readable(gpu.pageable) : "");
 }
 
 }  // namespace vedette

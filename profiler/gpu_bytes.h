@@ -11,7 +11,7 @@ namespace vedette {
 
 struct GpuBytesField {
   const char* key;
-  std::uint64_t GpuBytes::*bytes;
+  Bytes GpuBytes::*bytes;
   Live live;
 };
 inline constexpr GpuBytesField gpu_bytes_fields[] = {

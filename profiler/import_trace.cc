@@ -50,7 +50,7 @@ void write(Tables& tables, const Imported& imported) {
     step.ended = std::max(step.ended, imported.when[i].end);
   }
   step.counters.ops = trace.ops.size();
-  step.counters.peak_bytes = peak_bytes(trace).value;
+  step.counters.peak_bytes.value = peak_bytes(trace).value;
   tables.step(step);
 }
 

@@ -258,6 +258,13 @@ void Recorder::has_tables(const GpuTableCounters& counters) {
   });
 }
 
+void Recorder::writes_bounded(Bytes a_second, Bytes a_second_without) {
+  state_->send([a_second, a_second_without](Tables& tables) {
+    tables.meta("max_writes_bytes_per_s", std::to_string(a_second.value));
+    tables.meta("disk_writes_bytes_per_s", std::to_string(a_second_without.value));
+  });
+}
+
 void Recorder::moves_by(std::string_view mechanism) {
   state_->send([text = std::string(mechanism)](Tables& tables) { tables.meta("mechanism", text); });
 }
@@ -292,12 +299,13 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
     state_->live->set(Live::phase,
                       phase == std::end(phases) ? 0 : static_cast<std::uint64_t>(phase - std::begin(phases)));
     state_->live->set(Live::dropped_events, dropped());
-    for (const GpuBytesField& each : gpu_bytes_fields) state_->live->set(each.live, of_this_step.gpu.*each.bytes);
+    for (const GpuBytesField& each : gpu_bytes_fields)
+      state_->live->set(each.live, (of_this_step.gpu.*each.bytes).value);
   }
   if (of_this_step.gpu != state_->gpu) {
     state_->gpu = of_this_step.gpu;
     state_->send([gpu = of_this_step.gpu](Tables& tables) {
-      for (const GpuBytesField& each : gpu_bytes_fields) tables.meta(each.key, std::to_string(gpu.*each.bytes));
+      for (const GpuBytesField& each : gpu_bytes_fields) tables.meta(each.key, std::to_string((gpu.*each.bytes).value));
     });
   }
   StepRecord record{.step = step,

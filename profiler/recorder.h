@@ -54,6 +54,7 @@ class Recorder final : public Observer, public GpuObserver, public BirthObserver
   std::optional<Error> failure() const;    // why writing stopped (a full disk); the run itself goes on
 
   void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
+  void writes_bounded(Bytes a_second, Bytes a_second_without) override;
   void moves_by(std::string_view mechanism) override;
   void resized(Nanoseconds now, Bytes budget) override;
   bool wants_births() const noexcept override;

@@ -157,7 +157,7 @@ Result<Database> open_recording(const std::string& path) {
 
 GpuBytes gpu_bytes_of(Database& recording) {
   GpuBytes gpu;
-  for (const GpuBytesField& each : gpu_bytes_fields) gpu.*each.bytes = meta_number(recording, each.key);
+  for (const GpuBytesField& each : gpu_bytes_fields) gpu.*each.bytes = {meta_number(recording, each.key)};
   return gpu;
 }
 
@@ -183,6 +183,8 @@ Origin origin_of(Database& recording) {
                      .device_bytes = meta_number(recording, "table_device_bytes"),
                      .host_bytes = meta_number(recording, "table_host_bytes")},
           .gpu = gpu_bytes_of(recording),
+          .disk_writes = {.bound = {meta_number(recording, "max_writes_bytes_per_s")},
+                          .without = {meta_number(recording, "disk_writes_bytes_per_s")}},
           .schema = pragma(recording, "PRAGMA user_version")};
 }
 
@@ -210,9 +212,9 @@ Result<Headline> Recording::headline() {
     h.steps = natural(totals, 0);
     h.peak = {natural(totals, 1)};
     h.resident_max = {natural(totals, 2)};
-    h.bytes_in = {natural(totals, 3)};
-    h.bytes_out = {natural(totals, 4)};
-    h.bytes_dropped = {natural(totals, 5)};
+    h.bytes_in.value = {natural(totals, 3)};
+    h.bytes_out.value = {natural(totals, 4)};
+    h.bytes_dropped.value = {natural(totals, 5)};
     h.stall_count = natural(totals, 6);
     h.stall_time = {totals.integer(7)};
     h.faults = natural(totals, 8);

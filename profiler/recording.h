@@ -21,6 +21,10 @@ struct BudgetSizes {          // that fast memory had after its first
   Bytes least, most, last;    // the first included; 0 without changes
 };
 
+struct DiskWrites {     // in a second
+  Bytes bound, without;  // as SessionOptions::max_writes; what the disk takes. 0: there is no bound
+};
+
 struct Origin {
   std::string imported;                   // the format that it came from; empty: recorded
   std::string started;                    // UTC
@@ -33,6 +37,7 @@ struct Origin {
   BudgetSizes sizes;
   GpuTableCounters tables;  // as they were when last told
   GpuBytes gpu;             // as well
+  DiskWrites disk_writes;
   std::int64_t schema = 0;  // of the file
 };
 

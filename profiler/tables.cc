@@ -345,9 +345,10 @@ void Tables::step(const StepRecord& r) {
   const Counters& c = r.counters;
   std::optional<std::string> bucket;
   if (r.bucket) bucket = std::to_string(*r.bucket);
-  step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in, c.bytes_out, c.bytes_dropped,
-            c.stall_count, c.stall_ns, c.faults, c.live_bytes, c.peak_bytes, c.resident_bytes, c.resident_max_bytes,
-            c.ops, r.dropped_events, r.process_bytes, c.far_bytes_in, c.far_bytes_out, c.moved_between_slow_tiers);
+  step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in.value, c.bytes_out.value,
+            c.bytes_dropped.value, c.stall_count, c.stall_ns, c.faults, c.live_bytes.value, c.peak_bytes.value,
+            c.resident_bytes.value, c.resident_max_bytes.value, c.ops, r.dropped_events, r.process_bytes,
+            c.far_bytes_in.value, c.far_bytes_out.value, c.moved_between_slow_tiers.value);
   if (r.energy)
     energy_.run(r.step, machine_.tiers.empty() ? std::string_view() : std::string_view(machine_.tiers[0].name),
                 r.energy->millijoules, r.energy->watched.value);

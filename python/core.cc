@@ -357,28 +357,32 @@ void bind_kernels(py::module_& module) {
   });
 }
 
+auto bytes_of(Bytes Counters::*bytes) {
+  return [bytes](const Counters& counters) { return (counters.*bytes).value; };
+}
+
 void bind_counters(py::module_& module) {
   py::class_<Counters> counters(module, "Counters");
-  counters.def_readonly("bytes_in", &Counters::bytes_in)
-      .def_readonly("bytes_out", &Counters::bytes_out)
-      .def_readonly("bytes_dropped", &Counters::bytes_dropped)
-      .def_readonly("far_bytes_in", &Counters::far_bytes_in)
-      .def_readonly("far_bytes_out", &Counters::far_bytes_out)
-      .def_readonly("moved_between_slow_tiers", &Counters::moved_between_slow_tiers)
+  counters.def_property_readonly("bytes_in", bytes_of(&Counters::bytes_in))
+      .def_property_readonly("bytes_out", bytes_of(&Counters::bytes_out))
+      .def_property_readonly("bytes_dropped", bytes_of(&Counters::bytes_dropped))
+      .def_property_readonly("far_bytes_in", bytes_of(&Counters::far_bytes_in))
+      .def_property_readonly("far_bytes_out", bytes_of(&Counters::far_bytes_out))
+      .def_property_readonly("moved_between_slow_tiers", bytes_of(&Counters::moved_between_slow_tiers))
       .def_readonly("stall_count", &Counters::stall_count)
       .def_readonly("stall_ns", &Counters::stall_ns)
       .def_readonly("faults", &Counters::faults)
-      .def_readonly("bytes_recomputed", &Counters::bytes_recomputed)
+      .def_property_readonly("bytes_recomputed", bytes_of(&Counters::bytes_recomputed))
       .def_readonly("ops_recomputed", &Counters::ops_recomputed)
       .def_readonly("recompute_ns", &Counters::recompute_ns)
-      .def_readonly("live_bytes", &Counters::live_bytes)
-      .def_readonly("peak_bytes", &Counters::peak_bytes)
-      .def_readonly("resident_bytes", &Counters::resident_bytes)
-      .def_readonly("resident_max_bytes", &Counters::resident_max_bytes)
+      .def_property_readonly("live_bytes", bytes_of(&Counters::live_bytes))
+      .def_property_readonly("peak_bytes", bytes_of(&Counters::peak_bytes))
+      .def_property_readonly("resident_bytes", bytes_of(&Counters::resident_bytes))
+      .def_property_readonly("resident_max_bytes", bytes_of(&Counters::resident_max_bytes))
       .def_readonly("steps", &Counters::steps)
       .def_readonly("ops", &Counters::ops);
   for (const GpuBytesField& each : gpu_bytes_fields)
-    counters.def_property_readonly(each.key, [bytes = each.bytes](const Counters& c) { return c.gpu.*bytes; });
+    counters.def_property_readonly(each.key, [bytes = each.bytes](const Counters& c) { return (c.gpu.*bytes).value; });
   counters.def("__repr__", [](const py::object& self) {
     std::string text;
     const auto members = py::dict(py::type::of(self).attr("__dict__"));

@@ -9,8 +9,9 @@
 #   scripts/release.sh [FOLDER [OPTION...]]    options are wheel.sh's: --all carries every version of torch
 #
 # Uncommitted changes are refused. It takes 10 to 20 minutes on 2 cores, and says what it does.
+# scripts/try_release.sh tries each part.
 set -euo pipefail
-case "${1:-}" in -h | --help) sed -n '2,12p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,13p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//'; exit 0 ;; esac
 target=$(realpath -m "${1:-"$(dirname "${BASH_SOURCE[0]}")/../dist/release"}")
 shift || true
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -95,6 +95,7 @@ libgoogle-glog-dev    glog-devel         google-glog   glog
 libgc-dev             gc-devel           gc            bdw-gc
 libsigsegv-dev        libsigsegv-devel   libsigsegv    -
 stress-ng             stress-ng          stress-ng     -
+strace                strace             strace        -
 flex                  flex               flex          flex
 bison                 bison              bison         bison
 '

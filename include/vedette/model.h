@@ -81,6 +81,8 @@ struct Tier {
   Bytes capacity;
   // loads and stores of the program reach this tier (a NUMA node), so operands may stay there
   bool addressable = false;
+  bool disk = false;  // writes wear it out; of tiers named "nvme" or "ssd" that is known
+  bool is_disk() const noexcept { return disk || name == "nvme" || name == "ssd"; }
   bool operator==(const Tier&) const = default;
 };
 

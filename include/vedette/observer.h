@@ -65,31 +65,32 @@ struct Placed {             // the addresses of a tensor or a unit in the arena
 // Memory of a GPU that this process holds, and of the host for copies, in bytes, as counters were asked for. Zeros
 // where fast memory is the machine's.
 struct GpuBytes {
-  std::uint64_t on_device = 0;    // in all: the budget, memory for tables, and what lies beside
-  std::uint64_t beside = 0;       // the budget: libtorch's own memory, what it keeps free included; the context
-  std::uint64_t most_beside = 0;  // when it was asked, or an operator took more
-  std::uint64_t large = 0;        // of `beside`: pieces for which the budget had no room
-  std::uint64_t pools = 0;        // ... of CUDA graphs, and MemPools
-  std::uint64_t workspaces = 0;   // ... of cuBLAS, which libtorch keeps
-  std::uint64_t context = 0;      // ... of CUDA, by NVML; 0: it does not know this process
-  std::uint64_t locked = 0;       // of the host: pinned for copies
-  std::uint64_t in_locked = 0;    // ... of which tensors have so much
-  std::uint64_t most_locked = 0;  // its limit, as SessionOptions::slow or the driver has it; 0: none
-  std::uint64_t pageable = 0;     // of the host: behind it, where the driver locked no more
+  Bytes on_device;    // in all: the budget, memory for tables, and what lies beside
+  Bytes beside;       // the budget: libtorch's own memory, what it keeps free included; the context
+  Bytes most_beside;  // when it was asked, or an operator took more
+  Bytes large;        // of `beside`: pieces for which the budget had no room
+  Bytes pools;        // ... of CUDA graphs, and MemPools
+  Bytes workspaces;   // ... of cuBLAS, which libtorch keeps
+  Bytes context;      // ... of CUDA, by NVML; 0: it does not know this process
+  Bytes locked;       // of the host: pinned for copies
+  Bytes in_locked;    // ... of which tensors have so much
+  Bytes most_locked;  // its limit, as SessionOptions::slow or the driver has it; 0: none
+  Bytes pageable;     // of the host: behind it, where the driver locked no more
   bool operator==(const GpuBytes&) const = default;
 };
 
-struct Counters {                                                // since the session opened, or of one step
-  std::uint64_t bytes_in = 0, bytes_out = 0, bytes_dropped = 0;  // fetched, written out, evicted without writing
+struct Counters {                            // since the session opened, or of one step
+  Bytes bytes_in, bytes_out, bytes_dropped;  // fetched, written out, evicted without writing
   // With two slow tiers: of the above, the bytes to and from the far one; and bytes that went from the near to the far
   // one without passing fast memory.
-  std::uint64_t far_bytes_in = 0, far_bytes_out = 0, moved_between_slow_tiers = 0;
+  Bytes far_bytes_in, far_bytes_out, moved_between_slow_tiers;
   std::uint64_t stall_count = 0, stall_ns = 0;  // waiting for operands, and for room in allocations
   std::uint64_t faults = 0;                     // accesses that no op announced
   // chunks that were dropped and recomputed, by how many runs of ops in how much time
-  std::uint64_t bytes_recomputed = 0, ops_recomputed = 0, recompute_ns = 0;
-  std::uint64_t live_bytes = 0, peak_bytes = 0;              // arena, each allocation rounded up to 64
-  std::uint64_t resident_bytes = 0, resident_max_bytes = 0;  // frames in use, in-flight buffers included
+  Bytes bytes_recomputed;
+  std::uint64_t ops_recomputed = 0, recompute_ns = 0;
+  Bytes live_bytes, peak_bytes;              // arena, each allocation rounded up to 64
+  Bytes resident_bytes, resident_max_bytes;  // frames in use, in-flight buffers included
   std::uint64_t steps = 0, ops = 0;
   GpuBytes gpu;  // now
   bool operator==(const Counters&) const = default;
@@ -100,6 +101,9 @@ class Observer {
   virtual ~Observer() = default;
   virtual void opened(const Machine&, std::string_view /*policy*/, Bytes /*budget*/, Bytes /*chunk*/) {}
   virtual void moves_by(std::string_view /*mechanism*/) {}  // Session::mechanism(); called after opened()
+  // SessionOptions::max_writes bounds what is written to the disk in a second, below what the disk takes. Called before
+  // opened().
+  virtual void writes_bounded(Bytes /*a_second*/, Bytes /*a_second_without*/) {}
   // Fast memory has another size from the next step on.
   virtual void resized(Nanoseconds /*now*/, Bytes /*budget*/) {}
   virtual void step_began(std::uint64_t /*step*/, Nanoseconds /*now*/) {}

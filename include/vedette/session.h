@@ -193,6 +193,9 @@ struct SessionOptions {
   // Plans know that writing is so slow; 384 chunks may be written at once, which the measuring at the start needs. Not
   // below a GPU. Empty: no bound.
   std::string max_writes = {};
+  // The rating of that disk, "600TBW" or "1DWPD:2TB": the lines of the plan and of the end tell the share of it that a
+  // day of such writes takes. Empty: not known.
+  std::string endurance = {};
   std::string policy = "vedette";
   Bytes chunk = {std::uint64_t{2} << 20};  // the unit of moves; tests of small models use 64_KiB
   std::uint32_t warmup_steps = 1;  // run on demand before the profiling epoch; optimizers have their state afterwards

@@ -51,6 +51,11 @@ constexpr Fraction fraction(double value) noexcept { return {value}; }
 // file; where `ranks` is 1, LOCAL_WORLD_SIZE may say another number.
 using GuardOptions = SessionOptions;
 
+// A guard that is opened while another one lives in this process shares its memory: teacher and student, two models
+// that are trained by turns, the phases of a program. The budgets add up to one, and all of it serves the step that
+// runs; where a guard ends its part goes. fast_memory of 0 adds nothing. Other options are the first guard's: one that
+// is another value than there and than the default is refused. Messages and the recording are the first guard's.
+
 class Guard {
   struct State;
 
@@ -84,7 +89,7 @@ class Guard {
     StepScope scope_;
   };
 
-  explicit Guard(GuardOptions options);
+  explicit Guard(GuardOptions options);  // beside another guard: between its steps
   ~Guard();  // tensors stay valid where they are; never throws
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
@@ -115,17 +120,21 @@ class Guard {
   ResidentScope resident(const at::Tensor& tensor);
 
   // Moves all watched storages and their gradients to ordinary memory; training goes on without the guard. Throws
-  // Cause::out_of_memory, and changes nothing, when they do not fit. Watched modules and optimizers must be alive.
+  // Cause::out_of_memory, and changes nothing, when they do not fit. Watched modules and optimizers must be alive. What
+  // another guard watches stays with that one.
   void bring_home();
 
-  // Session::set_fast_memory(): another budget while the program runs. Throws its error as a Failure, and forks'.
+  // Session::set_fast_memory(): another budget while the program runs, of this guard; the answer is of all guards of the
+  // process together. Throws its error as a Failure, and forks'.
   FastMemory set_fast_memory(Bytes bytes);
 
   Session& session() noexcept;
   Counters counters() const noexcept;
 
  private:
-  std::unique_ptr<State> state_;
+  static std::shared_ptr<State> living();
+  void join(GuardOptions options);
+  std::shared_ptr<State> state_;
 };
 
 using Step = Guard::Step;

@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/daily.h"
 #include "profiler/report/report.h"
 #include "profiler/report/words.h"
 
@@ -68,6 +69,7 @@ class Prices {
     std::stable_sort(advised.lines.begin(), advised.lines.end(),
                      [](const Advice& a, const Advice& b) { return a.step < b.step; });
     if (advised.lines.size() > most_lines) advised.lines.erase(advised.lines.begin() + most_lines, advised.lines.end());
+    if (const auto line = unbounded_writes()) advised.lines.push_back(*line);
     if (over_)
       advised.note = "The time for simulations was over before every change was tried; --simulate-seconds gives more.";
     else if (advised.lines.empty())
@@ -81,8 +83,11 @@ class Prices {
   }
   Result<Simulated> simulate(const Trace& trace, Bytes budget, Bytes chunk, const std::string& policy,
                              bool recomputes) {
+    return simulate(trace, machine_of_session(run_), budget, chunk, policy, recomputes);
+  }
+  Result<Simulated> simulate(const Trace& trace, Machine machine, Bytes budget, Bytes chunk, const std::string& policy,
+                             bool recomputes) {
     if (over_) return Error{Cause::unavailable, "not simulated: the time was over"};
-    Machine machine = machine_of_session(run_);
     machine.tiers[0].capacity = budget;
     machine.can_recompute = recomputes;
     const bool whole = machine.whole_tensors;
@@ -213,6 +218,20 @@ class Prices {
                     "): " + arrow(*then) + ".");
   }
 
+  std::optional<Advice> unbounded_writes() {
+    const auto& [bound, without] = run_.origin.disk_writes;
+    if (bound.value == 0) return std::nullopt;
+    Machine machine = machine_of_session(run_);
+    const TierIndex disk{static_cast<std::uint32_t>(machine.tiers.size() - 1)};
+    for (Link& link : machine.links)
+      if (link.target == disk && link.source == TierIndex{0}) link.bytes_per_s = without.value;
+    const auto then = simulate(trace_, machine, run_.budget, run_.chunk, run_.policy, recomputes_);
+    if (!then) return std::nullopt;
+    constexpr Nanoseconds second{1'000'000'000};
+    return line(Change::unbounded_writes, *then,
+                "Without max_writes (" + readable_daily(bound, second) + "): " + arrow(*then) + ".");
+  }
+
   Bytes in_whole_chunks(double bytes, bool up) const {
     const double count = bytes / static_cast<double>(run_.chunk.value);
     return {static_cast<std::uint64_t>(up ? std::ceil(count) : std::floor(count)) * run_.chunk.value};
@@ -236,8 +255,8 @@ class Prices {
 }  // namespace
 
 std::string_view name_of(Change change) noexcept {
-  constexpr std::string_view names[] = {"step_in_backward", "more_memory", "chunk",
-                                        "policy",           "less_memory", "recompute"};
+  constexpr std::string_view names[] = {"step_in_backward", "more_memory", "chunk",           "policy",
+                                        "less_memory",      "recompute",   "unbounded_writes"};
   return names[static_cast<std::size_t>(change)];
 }
 

@@ -60,9 +60,9 @@ Json of(const Headline& h) {
 }
 
 Json of(const GpuBytes& gpu) {
-  if (gpu.on_device == 0) return nullptr;
+  if (gpu.on_device.value == 0) return nullptr;
   Json all;
-  for (const GpuBytesField& each : gpu_bytes_fields) all[each.key] = gpu.*each.bytes;
+  for (const GpuBytesField& each : gpu_bytes_fields) all[each.key] = (gpu.*each.bytes).value;
   return all;
 }
 
@@ -113,15 +113,15 @@ Json of(const StepRow& s) {
           {"bucket", s.bucket},
           {"time_ns", of(s.time())},
           {"stall_ns", s.counters.stall_ns},
-          {"bytes_in", s.counters.bytes_in},
-          {"bytes_out", s.counters.bytes_out},
-          {"bytes_dropped", s.counters.bytes_dropped},
-          {"far_bytes_in", s.counters.far_bytes_in},
-          {"far_bytes_out", s.counters.far_bytes_out},
-          {"moved_between_slow_tiers", s.counters.moved_between_slow_tiers},
+          {"bytes_in", s.counters.bytes_in.value},
+          {"bytes_out", s.counters.bytes_out.value},
+          {"bytes_dropped", s.counters.bytes_dropped.value},
+          {"far_bytes_in", s.counters.far_bytes_in.value},
+          {"far_bytes_out", s.counters.far_bytes_out.value},
+          {"moved_between_slow_tiers", s.counters.moved_between_slow_tiers.value},
           {"faults", s.counters.faults},
-          {"peak_bytes", s.counters.peak_bytes},
-          {"resident_max_bytes", s.counters.resident_max_bytes},
+          {"peak_bytes", s.counters.peak_bytes.value},
+          {"resident_max_bytes", s.counters.resident_max_bytes.value},
           {"process_bytes", of(s.process)},
           {"energy_mj", s.energy ? Json(s.energy->millijoules) : Json(nullptr)},
           {"processor_ns", s.noise ? of(s.noise->processor) : Json(nullptr)},

@@ -77,17 +77,25 @@ void read_steps(Reader& reader, Run& run) {
     s.began = reader.time(ask, 1);
     s.ended = std::max(s.began, reader.time(ask, 2));
     Counters& c = s.counters;
-    std::uint64_t* const counters[] = {
-        &c.bytes_in,   &c.bytes_out,  &c.bytes_dropped,  &c.stall_count,        &c.stall_ns, &c.faults,
-        &c.live_bytes, &c.peak_bytes, &c.resident_bytes, &c.resident_max_bytes, &c.ops};
+    std::uint64_t* const counters[] = {&c.bytes_in.value,
+                                       &c.bytes_out.value,
+                                       &c.bytes_dropped.value,
+                                       &c.stall_count,
+                                       &c.stall_ns,
+                                       &c.faults,
+                                       &c.live_bytes.value,
+                                       &c.peak_bytes.value,
+                                       &c.resident_bytes.value,
+                                       &c.resident_max_bytes.value,
+                                       &c.ops};
     for (int i = 0; i < 11; ++i) *counters[i] = reader.natural(ask, 3 + i, "a counter of a step");
     run.dropped_events = std::max(run.dropped_events, reader.natural(ask, 14, "a step's dropped events"));
     s.phase = ask.text(15);
     s.bucket = ask.text(16);
     if (!ask.is_null(17)) s.process = Bytes{reader.natural(ask, 17, "a step's process bytes")};
-    c.far_bytes_in = reader.natural(ask, 18, "a counter of a step");
-    c.far_bytes_out = reader.natural(ask, 19, "a counter of a step");
-    c.moved_between_slow_tiers = reader.natural(ask, 20, "a counter of a step");
+    c.far_bytes_in = {reader.natural(ask, 18, "a counter of a step")};
+    c.far_bytes_out = {reader.natural(ask, 19, "a counter of a step")};
+    c.moved_between_slow_tiers = {reader.natural(ask, 20, "a counter of a step")};
     reader.keep(s, {s.phase, s.bucket});
   }
 }

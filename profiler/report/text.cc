@@ -87,15 +87,14 @@ void energy(Lines& out, const Report& a, const Report* b) {
 
 // Nothing where fast memory is the machine's.
 void gpu_memory(Lines& out, const Report& a, const Report* b) {
-  if (a.origin.gpu.on_device == 0 && (b == nullptr || b->origin.gpu.on_device == 0)) return;
+  if (a.origin.gpu.on_device.value == 0 && (b == nullptr || b->origin.gpu.on_device.value == 0)) return;
   const auto both = [&](auto of) { return Pair{of(a.origin.gpu), b != nullptr ? of(b->origin.gpu) : std::string()}; };
-  out.figure("on the GPU, in all", both([](const GpuBytes& gpu) { return readable(Bytes{gpu.on_device}); }));
+  out.figure("on the GPU, in all", both([](const GpuBytes& gpu) { return readable(gpu.on_device); }));
   out.figure("beside the budget", both([&](const GpuBytes& gpu) {
-               return readable(Bytes{gpu.beside}) + (b == nullptr ? parts_beside(gpu) : std::string());
+               return readable(gpu.beside) + (b == nullptr ? parts_beside(gpu) : std::string());
              }));
-  out.figure("host memory, locked", both([&](const GpuBytes& gpu) {
-               return b == nullptr ? words_of_locked(gpu) : readable(Bytes{gpu.locked});
-             }));
+  out.figure("host memory, locked",
+             both([&](const GpuBytes& gpu) { return b == nullptr ? words_of_locked(gpu) : readable(gpu.locked); }));
 }
 
 void headline(Lines& out, const Report& a, const Report* b) {

@@ -257,6 +257,48 @@ class StepInBackward(EqualBits):
         self.assertEqual([len(group["params"]) for group in optimizer.param_groups], [2])
 
 
+class TwoGuards(unittest.TestCase):
+    """A student learns from a teacher that is trained, too: two guards share one budget."""
+
+    def train(self, guards, steps=10):
+        torch.manual_seed(4)
+        teacher, student = (torch.nn.Sequential(*[layer for _ in range(5) for layer in (torch.nn.Linear(width, width), torch.nn.Tanh())])
+                            for width in (192, 192))
+        optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in (teacher, student)]
+        for guard, model, optimizer in zip(guards, (teacher, student), optimizers):
+            guard.watch(model)
+            guard.watch(optimizer)
+        losses = []
+        for i in range(steps):
+            x = torch.randn(64, 192)
+            with guards[0].step() if guards else contextlib.nullcontext():
+                loss = (teacher(x) - x).square().mean()
+                loss.backward()
+                optimizers[0].step()
+                optimizers[0].zero_grad()
+                losses.append(loss.item())
+            with guards[1].step() if guards else contextlib.nullcontext():
+                with torch.no_grad():
+                    wanted = teacher(x)
+                loss = (student(x) - wanted).square().mean()
+                loss.backward()
+                optimizers[1].step()
+                optimizers[1].zero_grad()
+                losses.append(loss.item())
+        return losses
+
+    def test_have_equal_bits(self):
+        plain = self.train([])
+        with folder() as slow, vedette.Guard("1MiB", slow=f"nvme:{slow}", chunk=chunk) as one, vedette.Guard("512KiB") as other:
+            self.assertEqual(one.budget, other.budget)
+            self.assertLessEqual(one.budget, 3 << 19)
+            self.assertEqual(self.train([one, other]), plain)
+            self.assertEqual(one.phase, "planned")
+            self.assertGreater(one.counters.bytes_in, 0)
+            self.assertLessEqual(one.counters.resident_max_bytes, 3 << 19)
+        self.assertIsNone(vedette.current_guard())
+
+
 class Wrapped(unittest.TestCase):
     """What a training uses stands inside of other tensors (wrapped.py), and its operators are announced all the same."""
 

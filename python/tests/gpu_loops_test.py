@@ -169,8 +169,40 @@ def generate():
     in_halves_and_thirds(generated)
 
 
+def teach():
+    """A student learns from a teacher that is trained, too: two guards in one budget."""
+    import torch
+    import vedette
+
+    def train(guards):
+        teacher, student = decoder(), decoder()
+        optimizers = [adam(model.parameters()) for model in (teacher, student)]
+        for guard, *what in zip(guards, (teacher, student), optimizers):
+            watched(guard, *what)
+        losses = []
+        for number in range(steps):
+            tokens = batch(number)
+            with step_of(guards and guards[0]):
+                losses.append(update(optimizers[0], loss_of(teacher, tokens)))
+            with step_of(guards and guards[1]):
+                with torch.no_grad():
+                    wanted = teacher(tokens)
+                losses.append(update(optimizers[1], (student(tokens) - wanted).square().mean()))
+        return result(student, losses)
+
+    plain = train([])
+    with vedette.Guard("256MiB", fast="gpu:0", slow="host") as guard:
+        assert train([guard, guard]) == plain
+        peak = guard.counters.peak_bytes
+    with vedette.Guard(peak // 4, fast="gpu:0", slow="host") as one, vedette.Guard(peak // 4) as other:
+        assert train([one, other]) == plain
+        assert one.counters.bytes_in > 0 and one.counters.resident_max_bytes <= one.budget <= peak // 2
+        one.close()
+        assert other.budget <= peak // 4
+
+
 class Loops(on_simulated_gpu.Processes):
-    functions = (clip_and_accumulate, scale, adapt, average, evaluate, generate)
+    functions = (clip_and_accumulate, scale, adapt, average, evaluate, generate, teach)
 
     def test_clipped_and_accumulated_gradients(self):
         self.run_there(clip_and_accumulate)
@@ -186,6 +218,9 @@ class Loops(on_simulated_gpu.Processes):
 
     def test_evaluation_between_steps(self):
         self.run_there(evaluate)
+
+    def test_a_teacher_and_a_student(self):
+        self.run_there(teach)
 
     def test_generation_between_steps(self):
         self.run_there(generate)

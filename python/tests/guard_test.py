@@ -155,18 +155,17 @@ class Interactive(unittest.TestCase):
             exec(cell, globals())
             print(said)
             kept = guard
-            try:
-                exec(cell, globals())
-            except vedette.Failure as failure:
-                print(failure)
+            exec(cell, globals())
+            print(guard is kept, guard.budget)
+            kept.close()
+            print(guard.budget)
             vedette.current_guard().close()
             print(guard.is_closed, vedette.current_guard())
         """
         out, err, status = run(cells)
         self.assertEqual(status, 0, err)
         self.assertEqual(out.splitlines(), ["['another guard is opened, so the one that guard names is closed']",
-                                            "A guard lives already in this process; end it before making another one (in Python: "
-                                            "vedette.current_guard().close()).", "True None"])
+                                            "False 16777216", "8388608", "True None"])
 
 
 class Documentation(unittest.TestCase):
@@ -204,9 +203,11 @@ class Failures(unittest.TestCase):
         self.assertIn("/nowhere/at/all", str(raised.exception))
         small_guard().close()  # a refused one leaves nothing open
 
-    def test_of_a_second_guard(self):
-        with small_guard():
-            self.refused("guard lives already", "unavailable")
+    def test_of_a_second_guard_with_other_options(self):
+        with small_guard() as guard:
+            self.refused("a second guard shares the memory of the one that lives, where `policy` has another value", policy="sentinel")
+            self.refused("more than", budget="1000TiB")
+            self.assertEqual(guard.budget, 8 << 20)
 
     def test_of_a_closed_guard(self):
         guard = small_guard()
@@ -701,6 +702,17 @@ class TheDoor(unittest.TestCase):
         stop = True
         ticker.join()
         self.assertGreater(most, 3)
+
+    def test_what_stays_in_every_1_x_is_there(self):
+        self.assertLessEqual({"Counters", "Failure", "Guard", "current_guard", "estimate", "owns", "resolve_vector_math",
+                              "step_in_backward"}, set(vedette.__all__))
+        options = inspect.signature(vedette.Guard.__init__).parameters
+        self.assertLessEqual({"fast_memory", "slow", "policy", "chunk", "warmup_steps", "profile", "tracker", "on_message", "seed", "ranks",
+                              "interference_percent", "fault_us", "checksums", "record", "recompute", "fast", "table_memory",
+                              "enabled", "verbose", "on_progress", "max_writes", "pressure", "share"}, set(options))
+        self.assertLessEqual({"watch", "step", "layer", "resident", "bring_home", "close", "progress", "is_closed", "counters", "phase",
+                              "mechanism", "budget", "fast_memory", "smallest_budget"}, set(vars(vedette.Guard)))
+        self.assertLessEqual({"cause", "errno"}, set(vars(vedette.Failure("a sentence"))))
 
     def test_is_as_its_stubs_say(self):
         stubs = {node.name: node for node in ast.parse((package / "__init__.pyi").read_text()).body

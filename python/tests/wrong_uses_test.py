@@ -286,20 +286,21 @@ rows = {
         (opens(budget="100TB", fast="dram"), F, r"is more than the machine has"),
     ],
     "twice": [
-        (in_guard(lambda guard: small_guard()), F, r"A guard lives already in this process; .*vedette\.current_guard\(\)\.close\(\)"),
-        (in_guard(lambda guard: vedette.Guard("8MiB", slow="nvme:/nowhere")), F, r"A guard lives already in this process"),
+        (in_guard(lambda guard: vedette.Guard("8MiB", slow="nvme:/nowhere")), F,
+         r"shares the memory of the one that lives, where `slow` has another value; leave it out, .*vedette\.current_guard\(\)\.close\(\)"),
+        (in_guard(lambda guard: small_guard(record="/tmp/other.vedette")), F, r"where `record` has another value"),
         (in_guard(in_step(lambda guard: [guard.step().__enter__() for _ in range(2)])), F, r"steps do not nest"),
         (doubled, F, r"came in two parts.*step after backward where a pass accumulates gradients more than once"),
     ],
     "nested": [
         (in_guard(in_step(enters(lambda guard: guard.step()))), F, r"a step of this guard runs; steps do not nest"),
-        (in_guard(in_step(lambda guard: small_guard())), F, r"A guard lives already"),
+        (in_guard(in_step(lambda guard: small_guard())), F, r"open another guard between steps"),
     ],
     "in a thread": [
         (in_guard(in_thread(lambda guard: guard.watch(3))), T, r"watch: a int"),
         (in_guard(in_thread(lambda guard: [guard.step() for _ in range(2)])), F, r"begins no step"),
         (in_guard(in_step(in_thread(enters(lambda guard: guard.step())))), F, r"a step of this guard runs"),
-        (in_guard(in_thread(lambda guard: small_guard())), F, r"A guard lives already"),
+        (in_guard(in_thread(lambda guard: small_guard(chunk="128KiB"))), F, r"where `chunk` has another value"),
         (in_guard(in_step(in_thread(lambda guard: guard.close()))), F, r"leave its `with` before close\(\)"),
     ],
     "in a child": [

@@ -82,8 +82,8 @@ class _Optimizer(Protocol):
 
 class Guard:
     """A budget of fast memory. While it is open, CPU tensors are allocated in its arena, operators announce their operands, and tensors
-    that do not fit stay in the slow tier until they are used. One guard is open at a time in a process; tensors outlive it where they
-    are.
+    that do not fit stay in the slow tier until they are used. Tensors outlive it where they are. A guard that is opened beside another
+    one shares its memory: the budgets add up to one, all of it serves the step that runs, and other options are the first guard's.
 
         with vedette.Guard("2GiB", slow="nvme:/data") as guard:
             guard.watch(model)
@@ -219,7 +219,7 @@ class Guard:
         """Bytes: the operands of the largest operator seen, plus what stays."""
 
 def current_guard() -> Guard | None:
-    """The guard that is open in this process; None where there is none, or where it is not enabled."""
+    """A guard that is open in this process; None where there is none, or where it is not enabled."""
 
 def estimate(
     step: Callable[[], object],

@@ -68,8 +68,8 @@ void print_headline(const Headline& h) {
   if (const GpuTableCounters& tables = h.origin.tables; tables.bytes() > 0)
     print("tables         {}, {} of it in GPU memory; {} rows looked up there, {} in the host's\n",
           readable({tables.bytes()}), readable({tables.device_bytes}), tables.rows_on_device, tables.rows_on_host);
-  if (const GpuBytes& gpu = h.origin.gpu; gpu.on_device > 0) {
-    print("on the GPU     {}, {} beside the budget{}\n", readable({gpu.on_device}), readable({gpu.beside}),
+  if (const GpuBytes& gpu = h.origin.gpu; gpu.on_device.value > 0) {
+    print("on the GPU     {}, {} beside the budget{}\n", readable(gpu.on_device), readable(gpu.beside),
           parts_beside(gpu));
     print("host, locked   {}\n", words_of_locked(gpu));
   }

@@ -77,9 +77,9 @@ void print_sample(const Sample& now, const Sample* before) {
   print("  resident {} of {}, alive {}\n", readable({r[Live::resident_bytes]}), readable({r[Live::budget_bytes]}),
         readable({r[Live::live_bytes]}));
   GpuBytes gpu;
-  for (const GpuBytesField& each : gpu_bytes_fields) gpu.*each.bytes = r[each.live];
-  if (gpu.on_device > 0) {
-    print("  on the GPU {}, {} beside the budget{}\n", readable({gpu.on_device}), readable({gpu.beside}),
+  for (const GpuBytesField& each : gpu_bytes_fields) gpu.*each.bytes = {r[each.live]};
+  if (gpu.on_device.value > 0) {
+    print("  on the GPU {}, {} beside the budget{}\n", readable(gpu.on_device), readable(gpu.beside),
           parts_beside(gpu));
     print("  host, locked: {}\n", words_of_locked(gpu));
   }

@@ -82,8 +82,9 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
       }
     }
   }
-  figures_.counters.resident_max_bytes = std::max(
-      figures_.counters.resident_max_bytes, std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
+  figures_.counters.resident_max_bytes.value =
+      std::max(figures_.counters.resident_max_bytes.value,
+               std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
   maker_.unused.note(spare_frames());
   if (waited) add_stall(began, true);
   return {};

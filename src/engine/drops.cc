@@ -14,7 +14,7 @@ std::vector<ChunkIndex> Engine::drop(ChunkRange range) noexcept {
     if (chunk.state == ChunkState::resident && !hide(c, chunk.frame)) continue;
     books_.drop(c);
     gone.push_back(c);
-    figures_.counters.bytes_dropped += chunk_bytes_.value;
+    figures_.counters.bytes_dropped.value += chunk_bytes_.value;
     if (figures_.observer == nullptr) continue;
     const Nanoseconds now = program_.now();
     figures_.observer->moved({.verb = Verb::drop,

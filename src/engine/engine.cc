@@ -28,7 +28,7 @@ Engine::Engine(EngineOptions options)
       transfers_(options.frames),
       figures_{} {
   figures_.observer = options.observer;
-  figures_.counters.resident_max_bytes = 0;
+  figures_.counters.resident_max_bytes.value = 0;
 }
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
@@ -396,8 +396,8 @@ Counters Engine::counters() const noexcept {
   const std::lock_guard lock(mutex_);
   Counters now = figures_.counters;
   now.ops += quick_.ops();
-  now.moved_between_slow_tiers = slow_.store->bytes_between_tiers();
-  now.resident_bytes = std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value;
+  now.moved_between_slow_tiers.value = slow_.store->bytes_between_tiers();
+  now.resident_bytes.value = std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value;
   return now;
 }
 

@@ -108,8 +108,9 @@ void Engine::pump() {
   make_room();
   start_urgent();  // chunks that arrived and were not used have left at once
   start_planned_fetches();
-  figures_.counters.resident_max_bytes = std::max(
-      figures_.counters.resident_max_bytes, std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
+  figures_.counters.resident_max_bytes.value =
+      std::max(figures_.counters.resident_max_bytes.value,
+               std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
   maker_.unused.note(spare_frames());
 }
 
@@ -287,7 +288,7 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   if (cause == MoveCause::room && expected_soon) queues_.fetches.push_back({c});  // it has been told before
   if (chunk.state == ChunkState::arrived) {  // no thread could write there: its slot has the bytes
     books_.evicted(c);
-    figures_.counters.bytes_dropped += chunk_bytes_.value;
+    figures_.counters.bytes_dropped.value += chunk_bytes_.value;
     if (figures_.observer != nullptr)
       figures_.observer->moved({.verb = Verb::drop,
                                 .cause = cause,
@@ -324,11 +325,11 @@ void Engine::start_fetch(ChunkIndex c, FrameIndex f, MoveCause cause) {
 void Engine::count_move(const StoreCompletion& completion, const Books::Ended& ended) {
   const Verb verb = ended.read ? Verb::fetch : completion.spared ? Verb::drop : Verb::evict;
   Counters& counters = figures_.counters;
-  (ended.read          ? counters.bytes_in
-   : completion.spared ? counters.bytes_dropped
-                       : counters.bytes_out) += chunk_bytes_.value;
+  (ended.read          ? counters.bytes_in.value
+   : completion.spared ? counters.bytes_dropped.value
+                       : counters.bytes_out.value) += chunk_bytes_.value;
   if (completion.tier.value > 1 && !completion.spared)
-    (ended.read ? counters.far_bytes_in : counters.far_bytes_out) += chunk_bytes_.value;
+    (ended.read ? counters.far_bytes_in.value : counters.far_bytes_out.value) += chunk_bytes_.value;
   if (figures_.observer == nullptr) return;
   const Transfer& transfer = transfers_[{static_cast<std::uint32_t>(completion.token)}];
   figures_.observer->moved({.verb = verb,

@@ -373,8 +373,8 @@ Counters SessionCore::counters() const noexcept {
   Counters counters = executor_->counters();
   counters.gpu = executor_->gpu_bytes();
   const std::lock_guard lock(mutex_);
-  counters.live_bytes = arena_.live_bytes();
-  counters.peak_bytes = arena_.peak_bytes();
+  counters.live_bytes.value = arena_.live_bytes();
+  counters.peak_bytes.value = arena_.peak_bytes();
   counters.steps = logger_.step();
   count_recomputed(counters);
   return counters;

@@ -10,8 +10,8 @@ namespace vedette::detail {
 // With the session's lock, before an op. The plan that the step follows drops nothing, and nothing is dropped.
 bool SessionCore::drops_nothing() const noexcept {
   const Bucket* const bucket = buckets_.current();
-  return bucket != nullptr && bucket->plan.plan().recomputations.empty() &&
-         options_.recompute != Recompute::always && !recomputer_->has_dropped();
+  return bucket != nullptr && bucket->plan.plan().recomputations.empty() && options_.recompute != Recompute::always &&
+         !recomputer_->has_dropped();
 }
 
 // A recipe is tried when its sequence of ops is new and may get a plan, and kept in later steps if it was right.
@@ -48,7 +48,7 @@ bool SessionCore::may_be_dropped(const void* memory) const noexcept {
 void SessionCore::count_recomputed(Counters& counters) const {
   if (recomputer_ == nullptr) return;
   const Recomputer::Figures again = recomputer_->figures();
-  counters.bytes_recomputed = again.bytes_recomputed;
+  counters.bytes_recomputed.value = again.bytes_recomputed;
   counters.ops_recomputed = again.ops_recomputed;
   if (!executor_->traits().times_later) counters.recompute_ns = again.recompute_ns;
 }
@@ -114,8 +114,7 @@ std::vector<OpMoves::Departure> SessionCore::keep_what_cannot_be_made(std::span<
 void SessionCore::end_part() noexcept {
   const std::span<const OpMoves::Departure> leave = departures();
   const bool any = !leave.empty() || options_.recompute == Recompute::always;
-  if (!may_drop() || !any || buckets_.current() == nullptr || !logger_.running())
-    return executor_->end_op(leave);
+  if (!may_drop() || !any || buckets_.current() == nullptr || !logger_.running()) return executor_->end_op(leave);
   std::vector<ChunkRange> drops;
   executor_->end_op(keep_what_cannot_be_made(leave, drops));
   for (const ChunkRange chunks : drops) recomputer_->drop(chunks);

@@ -293,8 +293,7 @@ void SessionCore::next_section(bool runs) {
     between = [&] {
       for (const ChunkRange chunks : drops) recomputer_->drop(chunks);
     };
-  executor_->continue_op(may_drop() ? std::span<const OpMoves::Departure>(others) : leave,
-                         part_now(operands), between);
+  executor_->continue_op(may_drop() ? std::span<const OpMoves::Departure>(others) : leave, part_now(operands), between);
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
   times_.next_section(executor_->program().now(), stalled);
 }
@@ -334,7 +333,7 @@ void SessionCore::end_op() noexcept {
 
 void SessionCore::report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes) {
   if (options_.observer == nullptr) return;
-  options_.observer->sampled(logger_.step(), {index}, {executor_->counters().resident_bytes}, {live_bytes});
+  options_.observer->sampled(logger_.step(), {index}, {executor_->counters().resident_bytes.value}, {live_bytes});
   options_.observer->op_ended(logger_.step(), {index}, ended);
 }
 
@@ -375,11 +374,12 @@ void SessionCore::report_step_end(Nanoseconds now) {
   if (options_.observer == nullptr) return;
   Counters of_step = executor_->counters();
   count_recomputed(of_step);
-  of_step.live_bytes = arena_.live_bytes();
-  of_step.peak_bytes = arena_.peak_bytes();
+  of_step.live_bytes.value = arena_.live_bytes();
+  of_step.peak_bytes.value = arena_.peak_bytes();
   for (auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::far_bytes_in,
-                       &Counters::far_bytes_out, &Counters::moved_between_slow_tiers, &Counters::stall_count,
-                       &Counters::stall_ns, &Counters::faults, &Counters::ops, &Counters::bytes_recomputed,
+                       &Counters::far_bytes_out, &Counters::moved_between_slow_tiers, &Counters::bytes_recomputed})
+    of_step.*counter -= begin_.counters.*counter;
+  for (auto counter : {&Counters::stall_count, &Counters::stall_ns, &Counters::faults, &Counters::ops,
                        &Counters::ops_recomputed, &Counters::recompute_ns})
     of_step.*counter -= begin_.counters.*counter;
   of_step.steps = 1;

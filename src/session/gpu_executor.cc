@@ -418,16 +418,16 @@ std::optional<Executor::StepTimes> GpuExecutor::take_times(bool wait) noexcept {
 Counters GpuExecutor::counters() const noexcept {
   const std::lock_guard lock(mutex_);
   const PlaceExecutor::Counters places = places_->counters();
-  return {.bytes_in = places.fetched.value,
-          .bytes_out = places.evicted.value,
-          .bytes_dropped = places.unchanged.value,
-          .far_bytes_in = places.from_far.value,
-          .moved_between_slow_tiers = places.host.to_disk.value,
+  return {.bytes_in = places.fetched,
+          .bytes_out = places.evicted,
+          .bytes_dropped = places.unchanged,
+          .far_bytes_in = places.from_far,
+          .moved_between_slow_tiers = places.host.to_disk,
           .stall_count = times_.totals().stall_count,
           .stall_ns = times_.totals().stall_ns,
           .recompute_ns = times_.totals().recompute_ns,
-          .resident_bytes = places.in_use.value,
-          .resident_max_bytes = places.most_in_use.value,
+          .resident_bytes = places.in_use,
+          .resident_max_bytes = places.most_in_use,
           .ops = ops_};
 }
 

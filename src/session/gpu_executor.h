@@ -235,7 +235,8 @@ class GpuExecutor final : public Executor,
   std::optional<Error> error_;
   struct {  // of the process, by NVML
     std::function<std::optional<std::uint64_t>()> counter;
-    std::uint64_t asked = 0, bytes = 0, most_beside = 0;
+    std::uint64_t asked = 0, bytes = 0;
+    Bytes most_beside;
   } context_;
 };
 

@@ -16,25 +16,25 @@ GpuBytes GpuExecutor::gpu_bytes() noexcept {
   const GpuProgram::Beside beside = options_.program->beside();  // its locks come after none of ours
   const std::lock_guard lock(mutex_);
   GpuBytes bytes;
-  const std::uint64_t of_session = places_->budget().value + tables().device_bytes;
+  const Bytes of_session{places_->budget().value + tables().device_bytes};
   if (!context_.counter) context_.counter = cuda::process_memory_counter(device_->bus_id());
   if (std::has_single_bit(++context_.asked)) {
-    const std::uint64_t known = of_session + beside.reserved, all = context_.counter().value_or(0);
+    const std::uint64_t known = of_session.value + beside.reserved, all = context_.counter().value_or(0);
     context_.bytes = all > known ? all - known : 0;
   }
-  bytes.context = context_.bytes;
-  bytes.beside = beside.reserved + bytes.context;
-  context_.most_beside = std::max({context_.most_beside, bytes.beside, beside.most_reserved + bytes.context});
+  bytes.context = {context_.bytes};
+  bytes.beside = Bytes{beside.reserved} + bytes.context;
+  context_.most_beside = std::max({context_.most_beside, bytes.beside, Bytes{beside.most_reserved} + bytes.context});
   bytes.most_beside = context_.most_beside;
   bytes.on_device = of_session + bytes.beside;
-  bytes.large = beside.large;
-  bytes.pools = beside.pools;
-  bytes.workspaces = beside.workspaces;
+  bytes.large = {beside.large};
+  bytes.pools = {beside.pools};
+  bytes.workspaces = {beside.workspaces};
   const HostSlots::Counters host = places_->counters().host;
-  bytes.locked = host.pinned.value;
-  bytes.in_locked = host.taken.value;
-  bytes.most_locked = host.most_pinned.value;
-  bytes.pageable = host.pageable.value;
+  bytes.locked = host.pinned;
+  bytes.in_locked = host.taken;
+  bytes.most_locked = host.most_pinned;
+  bytes.pageable = host.pageable;
   return bytes;
 }
 

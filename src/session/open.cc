@@ -49,6 +49,8 @@ Result<void> validate(const SessionOptions& options) {
     return unsupported("chunk must be a power of two of at least 16 KiB");
   if (auto valid = detail::valid_fast_memory(options); !valid) return valid;
   if (options.ranks == 0) return unsupported("ranks is 0; it counts this process, so it is at least 1");
+  if (options.table_memory.value > 0)
+    return unsupported("table_memory is a part of a GPU's memory (fast = \"gpu:0\"); leave it out");
   if (options.tracker == detail::managed_tracker)
     return unsupported("page tracker 'cupti' does not work here: it sees a GPU's memory (fast = \"gpu:0\"); use best");
   const std::vector<std::string_view> trackers = names_of_host_trackers();
@@ -159,8 +161,11 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
     if (o.ranks > 1 && !stack.disk.empty()) turn.emplace(stack.disk);
     habits = engine->start(std::move(*memory), !frames_change);
     if (turn) habits.back().speed = habits.back().speed.part(o.ranks);
-    if (stack.writes_bytes_per_s > 0)
-      habits.back().speed = habits.back().speed.with_writes_at_most(stack.writes_bytes_per_s);
+    if (const std::uint64_t most = stack.writes_bytes_per_s, without = habits.back().speed.write;
+        most > 0 && most < without) {
+      habits.back().speed = habits.back().speed.with_writes_at_most(most);
+      if (o.observer != nullptr) o.observer->writes_bounded({most}, {without});
+    }
   }
   opened.executor = std::move(engine);
   opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, habits);

@@ -52,7 +52,8 @@ class Rest {
 
  private:
   static std::uint64_t moved(const Counters& all) noexcept {
-    return all.bytes_in + all.bytes_out + all.bytes_dropped + all.bytes_recomputed + all.stall_count + all.faults;
+    return all.bytes_in.value + all.bytes_out.value + all.bytes_dropped.value + all.bytes_recomputed.value +
+           all.stall_count + all.faults;
   }
 
   std::atomic<bool> rests_ = false, asked_ = false;

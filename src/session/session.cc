@@ -144,7 +144,7 @@ void Session::end_shared_step() {
   const Counters counters = core_->counters();
   lease_->end_step(
       {static_cast<std::int64_t>(counters.stall_ns)},
-      detail::needs_of(core_->options().chunk, lease_->most(), core_->smallest_budget(), {counters.peak_bytes}));
+      detail::needs_of(core_->options().chunk, lease_->most(), core_->smallest_budget(), {counters.peak_bytes.value}));
 }
 
 LayerScope Session::layer(std::string_view name, Phase phase) {

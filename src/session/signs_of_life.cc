@@ -74,11 +74,13 @@ std::optional<std::string> SignsOfLife::ended(const Counters& all, const Machine
   if (all.steps == 0 || !first_began_) return std::nullopt;
   const Nanoseconds time = now - *first_began_;
   const bool one_slow_tier = machine.tiers.size() == 2;
-  const std::uint64_t to_disk = !is_disk(machine.tiers.back()) ? 0 : one_slow_tier ? all.bytes_out : all.far_bytes_out;
+  const std::uint64_t to_disk = !is_disk(machine.tiers.back()) ? 0
+                                : one_slow_tier                ? all.bytes_out.value
+                                                               : all.far_bytes_out.value;
   const std::uint64_t heard = planned_ + predicted_ + on_demand_;
   std::string line = counted(std::max(heard, all.steps), "step") + ": " + std::to_string(planned_) + " planned, " +
                      std::to_string(predicted_) + " predicted, " + std::to_string(on_demand_) + " on demand; " +
-                     readable({all.bytes_in}) + " fetched, " + readable({all.bytes_out}) + " written";
+                     readable(all.bytes_in) + " fetched, " + readable(all.bytes_out) + " written";
   const std::string a_day = readable_daily({to_disk}, time);
   if (!a_day.empty()) line += " (" + a_day + " to the disk)";
   line += ", stalls " + percent({static_cast<std::int64_t>(all.stall_ns)}, time) + " of the time, " +
@@ -90,7 +92,7 @@ std::optional<std::string> SignsOfLife::forgotten(const Counters& all) const {
   constexpr std::uint64_t many = 100;
   if (all.steps == 0 && without_a_step_ >= many)
     return "no step began: nothing was planned; begin one around each update of the parameters (guard.step())";
-  if (all.steps > 0 && all.peak_bytes == 0)
+  if (all.steps > 0 && all.peak_bytes.value == 0)
     return "no tensor was made or watched while the guard was open: it had nothing to move; open it before the model's "
            "tensors are made, or watch() the model and the optimizer";
   return std::nullopt;

@@ -47,7 +47,7 @@ TEST(ChangingBatches, LeaveTheSessionWithinItsOverhead) {
   }
   const double beyond = static_cast<double>(most - static_cast<std::int64_t>(budget.value)) / (1 << 20);
   std::printf("at most %.1f MiB beyond the budget\n", beyond);
-  EXPECT_LE(guard.counters().peak_bytes, budget.value) << "this is about what is beside it";
+  EXPECT_LE(guard.counters().peak_bytes.value, budget.value) << "this is about what is beside it";
   EXPECT_LE(most, static_cast<std::int64_t>((budget + session_overhead).value));
 }
 

@@ -67,15 +67,15 @@ void expect_equal_bits(const Case& c) {
     EXPECT_EQ(guarded.losses, plain.outcome.losses);
     ASSERT_EQ(guarded.tensors.size(), plain.outcome.tensors.size());
     for (const auto& [name, bytes] : plain.outcome.tensors) EXPECT_TRUE(guarded.tensors.at(name) == bytes) << name;
-    EXPECT_LE(counters.resident_max_bytes, plain.peak_bytes * percent / 100);
+    EXPECT_LE(counters.resident_max_bytes.value, plain.peak_bytes * percent / 100);
     if (percent <= 50) {
-      EXPECT_GT(counters.bytes_in, 0u) << "a budget this small must have moved something";
+      EXPECT_GT(counters.bytes_in.value, 0u) << "a budget this small must have moved something";
     }
     std::printf("%s %s %lu %%: in %.1f MiB out %.1f MiB stalls %lu (%.1f ms) faults %lu peak %.1f MiB\n", c.model,
-                c.slow, static_cast<unsigned long>(percent), static_cast<double>(counters.bytes_in) / 1048576,
-                static_cast<double>(counters.bytes_out) / 1048576, static_cast<unsigned long>(counters.stall_count),
-                static_cast<double>(counters.stall_ns) / 1e6, static_cast<unsigned long>(counters.faults),
-                static_cast<double>(plain.peak_bytes) / 1048576);
+                c.slow, static_cast<unsigned long>(percent), static_cast<double>(counters.bytes_in.value) / 1048576,
+                static_cast<double>(counters.bytes_out.value) / 1048576,
+                static_cast<unsigned long>(counters.stall_count), static_cast<double>(counters.stall_ns) / 1e6,
+                static_cast<unsigned long>(counters.faults), static_cast<double>(plain.peak_bytes) / 1048576);
   }
 }
 

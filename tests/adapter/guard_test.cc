@@ -56,19 +56,77 @@ TEST(Guard, RefusesAFractionThatIsNone) {
   }
 }
 
-TEST(Guard, RefusesASecondGuardWhileOneLivesWithASentence) {
-  {
-    Guard first(tight(4 << 20));
-    try {
-      Guard second(tight(4 << 20));
-      FAIL() << "two guards live";
-    } catch (const Failure& failure) {
-      EXPECT_THAT(failure.what(), HasSubstr("guard lives already"));
+// Two models that are trained by turns.
+struct ByTurns {
+  std::unique_ptr<examples::Model> one = small("mlp"), other = small("lstm");
+  Outcome of_one, of_other;
+  void train(std::int64_t steps, Guard* guard = nullptr, Guard* second = nullptr) {
+    for (std::int64_t i = 0; i < steps; ++i) {
+      test::train(*one, i, i + 1, of_one, guard);
+      test::train(*other, i, i + 1, of_other, second);
     }
-    const auto still_served = at::ones({1 << 16});
-    EXPECT_TRUE(Session::owns(still_served.const_data_ptr()));
   }
-  Guard third(tight(4 << 20));  // after the first one's end there is room for another
+};
+
+TEST(Guard, ThatIsASecondOneSharesTheMemoryOfTheFirst) {
+  constexpr std::int64_t steps = 12;
+  const Bytes part{quarter(train_plain("mlp", 2))}, other_part{quarter(train_plain("lstm", 2))};
+  ByTurns plain;
+  torch::manual_seed(5);
+  plain.train(steps);
+  auto first = std::make_unique<Guard>(tight(part.value));
+  auto second = std::make_unique<Guard>(GuardOptions{.fast_memory = other_part});
+  EXPECT_EQ(&first->session(), &second->session());
+  EXPECT_LE(first->session().budget(), part + other_part);
+  EXPECT_GT(first->session().budget() + 2 * small_chunk, part + other_part) << "each in whole chunks";
+  ByTurns guarded;
+  first->watch(guarded.one->module());
+  first->watch(guarded.one->optimizer());
+  second->watch(guarded.other->module());
+  second->watch(guarded.other->optimizer());
+  torch::manual_seed(5);
+  guarded.train(steps, first.get(), second.get());
+  EXPECT_EQ(guarded.of_one, plain.of_one);
+  EXPECT_EQ(guarded.of_other, plain.of_other);
+  EXPECT_EQ(first->session().phase(), "planned");
+  EXPECT_LE(first->counters().resident_max_bytes, part + other_part);
+  first->bring_home();
+  EXPECT_TRUE(all_in_arena(*guarded.one, false));
+  EXPECT_TRUE(all_in_arena(*guarded.other, true)) << "the other guard's stays";
+  first.reset();
+  EXPECT_LE(second->session().budget(), other_part) << "its part went with it";
+  test::train(*guarded.other, steps, steps + 1, guarded.of_other, second.get());
+  test::train(*plain.other, steps, steps + 1, plain.of_other);
+  EXPECT_EQ(guarded.of_other, plain.of_other);
+  second->bring_home();
+  second.reset();
+  Guard third(tight(4 << 20));  // a first one again
+  EXPECT_EQ(third.session().budget(), 4_MiB);
+}
+
+TEST(Guard, ThatIsASecondOneIsRefusedWithOtherOptionsAndInAStep) {
+  const auto why_not = [](GuardOptions options) -> std::string {
+    try {
+      const Guard second(std::move(options));
+      return "it is there";
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+  };
+  Guard first(tight(4 << 20));
+  EXPECT_EQ(why_not(tight(4 << 20)), "it is there");
+  EXPECT_THAT(why_not({.fast_memory = 4_MiB, .slow = "nvme:/tmp"}), HasSubstr("where `slow` has another value"));
+  EXPECT_THAT(why_not({.fast_memory = 4_MiB, .policy = "sentinel"}), HasSubstr("where `policy` has another value"));
+  EXPECT_THAT(why_not({.fast_memory = 4_MiB, .record = "/tmp/run"}), HasSubstr("where `record` has another value"));
+  EXPECT_THAT(why_not({.fast_memory = 1024 * 1024_GiB}), HasSubstr("more than"));
+  const Bytes before = first.session().budget();
+  {
+    const auto step = first.step();
+    EXPECT_THAT(why_not(tight(4 << 20)), HasSubstr("open another guard between steps"));
+  }
+  EXPECT_EQ(first.session().budget(), before);
+  const auto still_served = at::ones({1 << 16});
+  EXPECT_TRUE(Session::owns(still_served.const_data_ptr()));
 }
 
 std::set<std::string> open_files_and_threads() {

@@ -55,6 +55,6 @@ int vedette_owns(const void* address) { return vedette::Session::owns(address) ?
 
 std::uint64_t vedette_moved_bytes() {
   const vedette::Counters counters = guard->counters();
-  return counters.bytes_in + counters.bytes_out;
+  return counters.bytes_in.value + counters.bytes_out.value;
 }
 }

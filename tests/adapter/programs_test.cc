@@ -493,12 +493,13 @@ TEST(Programs, LookUpFewRowsOfALargeTable) {
   const Counters before = guard.counters();
   train(*model, 6, 16, outcome, &guard);
   const Counters after = guard.counters();
-  EXPECT_LT((after.bytes_in - before.bytes_in) / 10, table / 8);
-  EXPECT_LT((after.bytes_out - before.bytes_out) / 10, table / 8);
+  EXPECT_LT((after.bytes_in.value - before.bytes_in.value) / 10, table / 8);
+  EXPECT_LT((after.bytes_out.value - before.bytes_out.value) / 10, table / 8);
   EXPECT_EQ(after.faults, before.faults);  // who looks up says what
   EXPECT_THAT(said, ::testing::Not(::testing::Contains(::testing::HasSubstr("runs paged"))));
   std::printf("a step moves %lu KiB in and %lu KiB out; the table has %lu KiB\n",
-              (after.bytes_in - before.bytes_in) / 10240, (after.bytes_out - before.bytes_out) / 10240, table / 1024);
+              (after.bytes_in.value - before.bytes_in.value) / 10240,
+              (after.bytes_out.value - before.bytes_out.value) / 10240, table / 1024);
 }
 
 // A step of the optimizer within the backward pass, or after it where there is no guard: the bits must be the same.

@@ -33,9 +33,9 @@ std::int64_t next_draw() {
 void tell(const char* name, std::uint64_t percent, const Counters& counters) {
   std::printf("%s %lu %%: %lu ops again, %.1f MiB recomputed in %.1f ms; in %.1f MiB, out %.1f MiB, faults %lu\n", name,
               static_cast<unsigned long>(percent), static_cast<unsigned long>(counters.ops_recomputed),
-              static_cast<double>(counters.bytes_recomputed) / 1048576,
-              static_cast<double>(counters.recompute_ns) / 1e6, static_cast<double>(counters.bytes_in) / 1048576,
-              static_cast<double>(counters.bytes_out) / 1048576, static_cast<unsigned long>(counters.faults));
+              static_cast<double>(counters.bytes_recomputed.value) / 1048576,
+              static_cast<double>(counters.recompute_ns) / 1e6, static_cast<double>(counters.bytes_in.value) / 1048576,
+              static_cast<double>(counters.bytes_out.value) / 1048576, static_cast<unsigned long>(counters.faults));
 }
 
 struct Tried {

@@ -111,21 +111,21 @@ TEST(Lists, AFusedOptimizerStepGoesTensorByTensorWithTheSameBits) {
   const Ran ran = train_guarded(step_fused, 4 << 20);
   EXPECT_TRUE(ran.bytes == train_plain(step_fused));
   EXPECT_EQ(ran.ops, 2 * parameters);  // counts of steps, and parameters
-  EXPECT_GT(ran.counters.bytes_in, 0u);
+  EXPECT_GT(ran.counters.bytes_in.value, 0u);
 }
 
 TEST(Lists, TheCheckOfAScalerGoesTensorByTensorWithTheSameBits) {
   const Ran ran = train_guarded(step_unscaling, 2 << 20);
   EXPECT_TRUE(ran.bytes == train_plain(step_unscaling));
   EXPECT_EQ(ran.ops, parameters + 4);  // what fills the infinite one, the number found, the scale, and the sum
-  EXPECT_GT(ran.counters.bytes_in, 0u);
+  EXPECT_GT(ran.counters.bytes_in.value, 0u);
 }
 
 TEST(Lists, ForeachOperatorsAreTheOperatorsOfTheirTensors) {
   const Ran ran = train_guarded(step_by_lists, 2 << 20);
   EXPECT_TRUE(ran.bytes == train_plain(step_by_lists));
   EXPECT_EQ(ran.ops, parameters);
-  EXPECT_GT(ran.counters.bytes_in, 0u);
+  EXPECT_GT(ran.counters.bytes_in.value, 0u);
 }
 
 TEST(Lists, TheFusedStepKeepsItsBitsWhenTheGuardIsGone) {

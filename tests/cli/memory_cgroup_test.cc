@@ -42,8 +42,8 @@ int train(Bytes fast_memory, const char* slow) {
   for (std::uint64_t s = 0; s < 6; ++s) all = all * 31 + loop.step(s);
   all = all * 31 + loop.state();
   const nlohmann::json told = {{"result", all},
-                               {"peak", (*session)->counters().peak_bytes},
-                               {"in", (*session)->counters().bytes_in},
+                               {"peak", (*session)->counters().peak_bytes.value},
+                               {"in", (*session)->counters().bytes_in.value},
                                {"messages", messages}};
   return say(told.dump(), 0);
 }

@@ -19,6 +19,15 @@ TEST(ANumber, IsFiniteAndInItsRange) {
   }
 }
 
+// Of every 1.x, with the statuses 0, 1 and 2 that the tests of each verb hold.
+TEST(WhatStays, AreTheVerbsOf1_0) {
+  for (const char* verb : {"ask", "check", "compare", "daemon", "doctor", "export", "fits", "import", "info", "jobs",
+                           "pack", "plan", "races", "replay", "report", "reproduce", "set", "share", "top"})
+    EXPECT_EQ(vedette(std::string(verb) + " --help").status, 0) << verb;
+  EXPECT_EQ(vedette("info /nowhere").status, 1);
+  EXPECT_EQ(vedette("info --nothing").status, 2);
+}
+
 TEST(AReport, RefusesStepsThatTheRecordingLacksAndSeveralPolicies) {
   const std::string report = "report --text " + told::record_run("steps.vedette", 3);
   expect_one_sentence(vedette(report + " --step 99"), 1, "--step: the recording has no step 99; it has 1 to 3");

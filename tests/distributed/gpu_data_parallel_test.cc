@@ -168,9 +168,9 @@ std::string train(bool shard, std::uint64_t budget) {
   if (guard) {
     const Counters counters = guard->counters();
     result["phase"] = guard->session().phase();
-    result["peak"] = counters.peak_bytes;
-    result["moved"] = counters.bytes_out;
-    result["most"] = counters.resident_max_bytes;
+    result["peak"] = counters.peak_bytes.value;
+    result["moved"] = counters.bytes_out.value;
+    result["most"] = counters.resident_max_bytes.value;
   }
   guard.reset();
   ranks.barrier();

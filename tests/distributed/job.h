@@ -159,7 +159,7 @@ inline nlohmann::json train(const Training& training) {
       losses.push_back(std::bit_cast<std::uint32_t>(model->train_step(step * ranks.size() + ranks.rank())));
     }
     const Counters now = guard ? guard->counters() : Counters{};
-    moved.push_back(now.bytes_in + now.bytes_out - before.bytes_in - before.bytes_out);
+    moved.push_back(now.bytes_in.value + now.bytes_out.value - before.bytes_in.value - before.bytes_out.value);
     faults.push_back(now.faults - before.faults);
     constexpr std::int64_t between_checkpoints = 3;
     if (checkpoints && (step + 1) % between_checkpoints == 0)
@@ -176,7 +176,7 @@ inline nlohmann::json train(const Training& training) {
                        [&](const std::string&, const at::Tensor& state) { optimizer_bytes += state.nbytes(); });
   told["optimizer_bytes"] = optimizer_bytes;
   if (!guard) return told;
-  told["peak"] = guard->counters().peak_bytes;
+  told["peak"] = guard->counters().peak_bytes.value;
   told["phase"] = guard->session().phase();
   told["moved"] = moved;
   told["faults"] = faults;

@@ -66,7 +66,7 @@ std::string train_by_reducer(std::uint64_t budget, const std::string& policy) {
   if (!guard) return told.dump();
   told["faults"] = faults;
   told["phase"] = guard->session().phase();
-  told["peak"] = guard->counters().peak_bytes;
+  told["peak"] = guard->counters().peak_bytes.value;
   told["mechanism"] = guard->session().mechanism();
   return told.dump();
 }

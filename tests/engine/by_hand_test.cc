@@ -328,7 +328,7 @@ class RandomProgram {
     EXPECT_LE(backed, frames_);
     EXPECT_LE(engine_->budget().value, frames_ * chunk_bytes.value);
     EXPECT_LE(memory_->frames_made() * chunk_bytes.value, engine_->budget().value);
-    EXPECT_LE(engine_->counters().resident_max_bytes, most_allowed_ * chunk_bytes.value);
+    EXPECT_LE(engine_->counters().resident_max_bytes.value, most_allowed_ * chunk_bytes.value);
   }
 
   std::mt19937_64 random_;

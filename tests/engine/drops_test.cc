@@ -46,7 +46,7 @@ TEST(Drops, ADroppedChunkCostsNoTransferAndItsFrameIsFree) {
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   EXPECT_EQ(rig.engine().drop(at(0, 3)), (std::vector<ChunkIndex>{{0}, {1}, {2}}));
   for (std::uint32_t c = 4; c < 9; ++c) rig.born(c, c);  // all six frames
-  EXPECT_EQ(rig.engine().counters().bytes_out, 0u);
+  EXPECT_EQ(rig.engine().counters().bytes_out.value, 0u);
   EXPECT_TRUE(rig.engine().is_dropped({1}));
 }
 

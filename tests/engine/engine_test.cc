@@ -25,8 +25,8 @@ TEST(Engine, WritesNothingForWhatLeavesAsItCame) {
     rig.op({}, {.fetches = {{.chunks = at(0), .unchanged = true}}, .evictions = {}, .next_uses = {}});
     rig.op({at(0)}, {}, [&] { EXPECT_TRUE(rig.holds(0, 7)); });
     rig.evict({at(0)});
-    EXPECT_EQ(rig.engine().counters().bytes_out, chunk_bytes.value) << "written once, before the first round";
-    EXPECT_EQ(rig.engine().counters().bytes_dropped, round * chunk_bytes.value);
+    EXPECT_EQ(rig.engine().counters().bytes_out.value, chunk_bytes.value) << "written once, before the first round";
+    EXPECT_EQ(rig.engine().counters().bytes_dropped.value, round * chunk_bytes.value);
   }
 }
 
@@ -37,8 +37,8 @@ TEST(Engine, WritesWhatWasChangedThoughThePlanSaidItWouldNotBe) {
   rig.op({}, {.fetches = {{.chunks = at(0), .unchanged = true}}, .evictions = {}, .next_uses = {}});
   rig.op({at(0)}, {}, [&] { rig.words(0)[words_per_chunk - 1] ^= 1; });
   rig.evict({at(0)});
-  EXPECT_EQ(rig.engine().counters().bytes_out, 2 * chunk_bytes.value);
-  EXPECT_EQ(rig.engine().counters().bytes_dropped, 0u);
+  EXPECT_EQ(rig.engine().counters().bytes_out.value, 2 * chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().bytes_dropped.value, 0u);
   rig.op({at(0)}, {}, [&] {
     rig.words(0)[words_per_chunk - 1] ^= 1;
     EXPECT_TRUE(rig.holds(0, 7));
@@ -54,7 +54,7 @@ TEST(Engine, KeepsTheFrameOfADeadChunkUntilSomebodyIsBorn) {
   rig.engine().born(at(9)).value();
   EXPECT_EQ(rig.engine().state({9}), ChunkState::resident);
   EXPECT_EQ(rig.engine().state({1}), ChunkState::empty);
-  EXPECT_EQ(rig.engine().counters().bytes_out, 0u);
+  EXPECT_EQ(rig.engine().counters().bytes_out.value, 0u);
 }
 
 TEST(Engine, SharesAChunkUntilItsLastTensorDies) {
@@ -73,7 +73,7 @@ TEST(Engine, BringsBackWhatItMovedAway) {
   for (std::uint32_t c = 0; c < 12; ++c) rig.born(c, c);
   for (std::uint32_t c = 0; c < 12; ++c) rig.op({at(c)}, {}, [&] { EXPECT_TRUE(rig.holds(c, c)) << c; });
   EXPECT_EQ(rig.engine().counters().faults, 0u);
-  EXPECT_GE(rig.engine().counters().bytes_in, 8 * chunk_bytes.value);
+  EXPECT_GE(rig.engine().counters().bytes_in.value, 8 * chunk_bytes.value);
 }
 
 TEST(Engine, ShowsWhatHasArrivedToTheOpThatNeedsIt) {
@@ -82,7 +82,7 @@ TEST(Engine, ShowsWhatHasArrivedToTheOpThatNeedsIt) {
   rig.evict({at(0)});
   rig.op({}, {.fetches = {{at(0)}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::arrived; }));
-  EXPECT_EQ(rig.engine().counters().resident_bytes, chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().resident_bytes.value, chunk_bytes.value);
   rig.op({at(0)}, {}, [&] {
     EXPECT_EQ(rig.engine().state({0}), ChunkState::resident);
     EXPECT_TRUE(rig.holds(0, 5));
@@ -113,7 +113,7 @@ TEST(Engine, GivesAwayTheRoomOfWhatHasArrivedWithoutAWrite) {
   Rig rig;
   for (std::uint32_t c = 0; c < 2; ++c) rig.born(c, c + 5);
   rig.evict({at(0, 2)});
-  const std::uint64_t written = rig.engine().counters().bytes_out;
+  const std::uint64_t written = rig.engine().counters().bytes_out.value;
   rig.op({}, {.fetches = {{at(0, 2)}}, .evictions = {}, .next_uses = {}});
   for (std::uint32_t c = 0; c < 2; ++c)
     ASSERT_TRUE(eventually([&] { return rig.engine().state({c}) == ChunkState::arrived; }));
@@ -122,8 +122,8 @@ TEST(Engine, GivesAwayTheRoomOfWhatHasArrivedWithoutAWrite) {
   });
   EXPECT_EQ(rig.engine().state({0}), ChunkState::away);
   EXPECT_EQ(rig.engine().state({1}), ChunkState::away);
-  EXPECT_EQ(rig.engine().counters().bytes_out, written);
-  EXPECT_EQ(rig.engine().counters().bytes_dropped, 2 * chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().bytes_out.value, written);
+  EXPECT_EQ(rig.engine().counters().bytes_dropped.value, 2 * chunk_bytes.value);
   for (std::uint32_t c = 0; c < 2; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
   for (std::uint32_t c = 8; c < 12; ++c) EXPECT_TRUE(rig.holds(c, c));
 }
@@ -137,7 +137,7 @@ TEST(Engine, KeepsWhatHasArrivedWhereSomethingElseMayLeave) {
   ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::arrived; }));
   rig.born(8, 8);
   EXPECT_EQ(rig.engine().state({0}), ChunkState::arrived);
-  EXPECT_EQ(rig.engine().counters().bytes_dropped, 0u);
+  EXPECT_EQ(rig.engine().counters().bytes_dropped.value, 0u);
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
 }
 
@@ -158,8 +158,8 @@ TEST(Engine, HidesWhatLeavesWhenItsOpEndsAndShowsItToWhoComesBefore) {
   rig.engine().quiesce();
   for (std::uint32_t c = 0; c < 3; ++c) EXPECT_TRUE(rig.holds(c, c + 5));
   EXPECT_TRUE(rig.holds(3, 20));
-  EXPECT_EQ(rig.engine().counters().bytes_out, chunk_bytes.value);
-  EXPECT_EQ(rig.engine().counters().resident_bytes, 4 * chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().bytes_out.value, chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().resident_bytes.value, 4 * chunk_bytes.value);
 }
 
 TEST(Engine, LetsABirthWaitUntilAWriteHasMadeRoom) {
@@ -243,7 +243,7 @@ TEST(Engine, ForgetsAChunkThatDiesWhileItIsRead) {
   EXPECT_TRUE(rig.holds(0, 100));
   EXPECT_TRUE(rig.holds(1, 1));
   rig.engine().born(at(4, 2)).value();  // all four frames are accounted for
-  EXPECT_EQ(rig.engine().counters().resident_bytes, 4 * chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().resident_bytes.value, 4 * chunk_bytes.value);
 }
 
 TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
@@ -268,7 +268,7 @@ TEST(Engine, KeepsAChunkThatIsWantedBeforeItsWriteEnds) {
     if (!by_plan) op.get();
     ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::resident; })) << by_plan;
     EXPECT_TRUE(rig.holds(0, 5));
-    EXPECT_EQ(rig.engine().counters().bytes_in, by_plan ? chunk_bytes.value : 0u);
+    EXPECT_EQ(rig.engine().counters().bytes_in.value, by_plan ? chunk_bytes.value : 0u);
     EXPECT_EQ(rig.engine().counters().faults, 0u);
   }
 }
@@ -327,7 +327,7 @@ TEST(Engine, LetsWhatLeavesForNothingGoWhileWritesWait) {
   rig.store().close_gate(Direction::read);
   rig.op({}, {.fetches = {{at(0)}}, .evictions = {at(2), at(1)}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.engine().state({1}) == ChunkState::away; }));
-  EXPECT_EQ(rig.engine().counters().bytes_dropped, chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().bytes_dropped.value, chunk_bytes.value);
   EXPECT_EQ(rig.engine().state({2}), ChunkState::hidden);
   rig.store().open_gate(Direction::read);
   ASSERT_TRUE(eventually([&] { return rig.engine().state({2}) == ChunkState::away; }));
@@ -351,7 +351,7 @@ TEST(Engine, KeepsAChunkThatIsNeededBeforeItsWriteBegan) {
     ASSERT_TRUE(eventually([&] { return rig.engine().state({2}) == ChunkState::away; }));
     EXPECT_EQ(rig.engine().state({1}), ChunkState::resident) << by_plan;
     EXPECT_TRUE(rig.holds(1, 6));
-    EXPECT_EQ(rig.engine().counters().bytes_out, 2 * chunk_bytes.value);
+    EXPECT_EQ(rig.engine().counters().bytes_out.value, 2 * chunk_bytes.value);
   }
 }
 
@@ -700,7 +700,7 @@ TEST(Engine, KeepsEveryByteUnderRandomUse) {
   b.join();
   EXPECT_EQ(wrong, 0u);
   EXPECT_GT(turns, 20u);
-  EXPECT_LE(rig.engine().counters().resident_max_bytes, 6 * chunk_bytes.value);
+  EXPECT_LE(rig.engine().counters().resident_max_bytes.value, 6 * chunk_bytes.value);
 }
 
 // One instruction reads half a word on each side of the edge of chunks 0 and 1, filled with the marks 1 and 2.
@@ -793,7 +793,7 @@ TEST(Engine, ChangesItsBudgetBesideThreadsUnderEveryMechanism) {
         const Bytes asked{(5 + random() % (most - 4)) * chunk_bytes.value};
         const auto got = rig.engine().resize(asked, detail::Executor::Caller::another_thread).value();
         EXPECT_EQ(got.now, asked) << got.holds;
-        EXPECT_LE(rig.engine().counters().resident_bytes, asked.value);
+        EXPECT_LE(rig.engine().counters().resident_bytes.value, asked.value);
       }
       over = true;
     });

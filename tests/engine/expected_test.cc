@@ -113,11 +113,11 @@ TEST(Expected, WhatAnOpOnlyReadsLeavesForNothing) {
   use(rig, 10, 0, {});
   const Counters read = rig.engine().counters();
   rig.evict({at(0)});
-  EXPECT_EQ(rig.engine().counters().bytes_out, read.bytes_out);
-  EXPECT_EQ(rig.engine().counters().bytes_dropped, read.bytes_dropped + chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().bytes_out.value, read.bytes_out.value);
+  EXPECT_EQ(rig.engine().counters().bytes_dropped.value, read.bytes_dropped.value + chunk_bytes.value);
   use(rig, 20, 0, 2);
   rig.evict({at(0)});
-  EXPECT_EQ(rig.engine().counters().bytes_out, read.bytes_out + chunk_bytes.value);
+  EXPECT_EQ(rig.engine().counters().bytes_out.value, read.bytes_out.value + chunk_bytes.value);
   EXPECT_TRUE(rig.holds(0, 2));
 }
 

@@ -109,9 +109,9 @@ TEST(Pinned, ADeadChunkThatIsPinnedGivesItsFrameWhenItIsFree) {
   EXPECT_EQ(rig.engine().state({0}), ChunkState::idle);
   rig.engine().born(at(0)).value();  // where it was
   pin.end();
-  ASSERT_TRUE(eventually([&] { return rig.engine().counters().resident_bytes == 3 * chunk_bytes.value; }));
+  ASSERT_TRUE(eventually([&] { return rig.engine().counters().resident_bytes.value == 3 * chunk_bytes.value; }));
   rig.engine().born(at(6)).value();
-  EXPECT_EQ(rig.engine().counters().bytes_out, 0u);
+  EXPECT_EQ(rig.engine().counters().bytes_out.value, 0u);
   EXPECT_EQ(rig.engine().state({1}), ChunkState::empty);
 }
 

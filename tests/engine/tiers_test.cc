@@ -83,13 +83,13 @@ TEST(EngineTiers, APlannedEvictionGoesToItsTier) {
   tiers.op({}, {{.chunks = at(0), .source = {}, .target = {1}}, {.chunks = at(1), .source = {}, .target = {2}}});
   ASSERT_TRUE(tiers.away(0) && tiers.away(1));
   Counters counters = tiers.engine().counters();
-  EXPECT_EQ(counters.bytes_out, 2 * chunk_bytes.value);
-  EXPECT_EQ(counters.far_bytes_out, chunk_bytes.value);
+  EXPECT_EQ(counters.bytes_out.value, 2 * chunk_bytes.value);
+  EXPECT_EQ(counters.far_bytes_out.value, chunk_bytes.value);
   tiers.op({at(0), at(1)}, {});
   EXPECT_TRUE(tiers.holds(0, 0) && tiers.holds(1, 1));
   counters = tiers.engine().counters();
-  EXPECT_EQ(counters.bytes_in, 2 * chunk_bytes.value);
-  EXPECT_EQ(counters.far_bytes_in, chunk_bytes.value);
+  EXPECT_EQ(counters.bytes_in.value, 2 * chunk_bytes.value);
+  EXPECT_EQ(counters.far_bytes_in.value, chunk_bytes.value);
 }
 
 TEST(EngineTiers, APlannedMoveBetweenSlowTiersPassesNoFrame) {
@@ -99,9 +99,10 @@ TEST(EngineTiers, APlannedMoveBetweenSlowTiersPassesNoFrame) {
   tiers.op({}, {{.chunks = at(0), .source = {}, .target = {1}}});
   ASSERT_TRUE(tiers.away(0));
   tiers.op({}, {{.chunks = at(0), .source = {1}, .target = {2}}});
-  ASSERT_TRUE(eventually([&] { return tiers.engine().counters().moved_between_slow_tiers == chunk_bytes.value; }));
+  ASSERT_TRUE(
+      eventually([&] { return tiers.engine().counters().moved_between_slow_tiers.value == chunk_bytes.value; }));
   EXPECT_EQ(tiers.engine().state({0}), ChunkState::away);
-  EXPECT_EQ(tiers.engine().counters().bytes_in, 0u);
+  EXPECT_EQ(tiers.engine().counters().bytes_in.value, 0u);
   EXPECT_TRUE(tiers.holds(0, 5));
 }
 
@@ -118,7 +119,8 @@ TEST(EngineTiers, AMoveBetweenSlowTiersWaitsForTheWriteBeforeIt) {
   EXPECT_EQ(tiers.engine().state({0}), ChunkState::evicting);
   tiers.op({}, {{.chunks = at(0), .source = {1}, .target = {2}}});
   near.open_gate(testing::Direction::write);
-  EXPECT_TRUE(eventually([&] { return tiers.engine().counters().moved_between_slow_tiers == chunk_bytes.value; }));
+  EXPECT_TRUE(
+      eventually([&] { return tiers.engine().counters().moved_between_slow_tiers.value == chunk_bytes.value; }));
   EXPECT_TRUE(tiers.holds(0, 5));
 }
 
@@ -130,7 +132,7 @@ TEST(EngineTiers, AMoveBetweenSlowTiersOfWhatIsElsewhereIsNothing) {
   tiers.op({}, {{.chunks = at(0, 3), .source = {1}, .target = {2}}});
   EXPECT_TRUE(tiers.holds(0, 5));
   EXPECT_EQ(tiers.engine().state({0}), ChunkState::resident);
-  EXPECT_EQ(tiers.engine().counters().moved_between_slow_tiers, 0u);
+  EXPECT_EQ(tiers.engine().counters().moved_between_slow_tiers.value, 0u);
 }
 
 // A slot goes back when its chunk is resident and may change, or dead: what cycles through fast memory never crowds the
@@ -146,8 +148,8 @@ TEST(EngineTiers, SlotsOfWhatCameOrDiedHoldNothingNear) {
       tiers.engine().died(at(dead));
     }
   }
-  EXPECT_EQ(tiers.engine().counters().moved_between_slow_tiers, 0u);
-  EXPECT_EQ(tiers.engine().counters().far_bytes_out, 0u);
+  EXPECT_EQ(tiers.engine().counters().moved_between_slow_tiers.value, 0u);
+  EXPECT_EQ(tiers.engine().counters().far_bytes_out.value, 0u);
 }
 
 // Of what start() measures: the figures of links whose speeds and latencies are known.

@@ -154,27 +154,27 @@ TEST(Export, ASessionsPeakInAReaderIsItsOwn) {
   }
   const report::Run run = report::load_run(path).value();
   const report::StepRow& shown = *run.shown_step();
-  ASSERT_GT(shown.counters.bytes_out, 0u);
+  ASSERT_GT(shown.counters.bytes_out.value, 0u);
   const json facts = read_with_python("memory-viz '" + exported(path, "memory-viz") + "' '" + module + "'");
   ASSERT_TRUE(facts.is_object());
   EXPECT_EQ(facts["replayed"], facts["peak"]);
   EXPECT_LE(facts["replayed"][0], run.budget.value);
-  EXPECT_LE(facts["replayed"][0], shown.counters.resident_max_bytes);
-  EXPECT_GE(facts["replayed"][0], shown.counters.resident_max_bytes * 2 / 3);
+  EXPECT_LE(facts["replayed"][0], shown.counters.resident_max_bytes.value);
+  EXPECT_GE(facts["replayed"][0], shown.counters.resident_max_bytes.value * 2 / 3);
   EXPECT_GE(facts["replayed"][0].get<std::uint64_t>() + facts["replayed"][1].get<std::uint64_t>(),
-            shown.counters.peak_bytes);
+            shown.counters.peak_bytes.value);
   const Requests requests = requests_of(run.shown_profile()->trace, {chunk}, run.shown_profile()->places);
   std::map<std::uint64_t, std::uint32_t> sizes;
   for (std::size_t i = 0; i < requests.object.size(); ++i) sizes[requests.object[i]] = requests.bytes[i];
   std::uint64_t bytes = 0;
   for (const auto& [number, size] : sizes) bytes += size;
-  EXPECT_GE(bytes, shown.counters.peak_bytes * 99 / 100);
-  EXPECT_LE(bytes, shown.counters.peak_bytes * 5 / 4);
+  EXPECT_GE(bytes, shown.counters.peak_bytes.value * 99 / 100);
+  EXPECT_LE(bytes, shown.counters.peak_bytes.value * 5 / 4);
   const json hta = read_with_python("hta '" + exported(path, "perfetto") + "'");
-  EXPECT_EQ(hta["copied"]["Memcpy HtoD"], shown.counters.bytes_in);
-  EXPECT_EQ(hta["copied"]["Memcpy DtoH"], shown.counters.bytes_out);
+  EXPECT_EQ(hta["copied"]["Memcpy HtoD"], shown.counters.bytes_in.value);
+  EXPECT_EQ(hta["copied"]["Memcpy DtoH"], shown.counters.bytes_out.value);
   const json perfetto = read_with_python("perfetto '" + exported(path, "perfetto") + "'");
-  EXPECT_EQ(*std::max_element(perfetto["memory"].begin(), perfetto["memory"].end()), shown.counters.peak_bytes);
+  EXPECT_EQ(*std::max_element(perfetto["memory"].begin(), perfetto["memory"].end()), shown.counters.peak_bytes.value);
 }
 
 void expect_our_misses(const Requests& requests, const json& facts, std::initializer_list<std::uint64_t> capacities) {

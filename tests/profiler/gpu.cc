@@ -41,7 +41,7 @@ void tell_step(Recorder& recorder, std::uint64_t step) {
   recorder.op_ran_on(step, {1}, 1);
   recorder.op_ended(step, {1}, at(40));
   recorder.step_ran(step, "planned", 7);
-  recorder.step_ended(step, at(50), {.bytes_in = 4096, .bytes_out = 4096, .ops = 2});
+  recorder.step_ended(step, at(50), {.bytes_in = {4096}, .bytes_out = {4096}, .ops = 2});
 }
 
 using Readings = std::vector<std::optional<std::uint64_t>>;

@@ -146,7 +146,7 @@ TEST(ImportTrace, ComesOutAsItWentIn) {
     const auto run = report::load_run(path);
     ASSERT_TRUE(run.ok());
     ASSERT_EQ(run->steps.size(), 1u);
-    EXPECT_EQ(run->steps[0].counters.peak_bytes, peak_bytes(testing::load_trace(file)).value);
+    EXPECT_EQ(run->steps[0].counters.peak_bytes.value, peak_bytes(testing::load_trace(file)).value);
     EXPECT_TRUE(run->ended);
   }
 }

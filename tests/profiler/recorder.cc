@@ -185,7 +185,7 @@ TEST(Recorder, StaysUnderAHundredMegabytesPerThousandStepsOfResNet18) {
         recorder->op_ended(step, {op}, later(700'000));
       }
       recorder->step_ran(step, "planned", 0xF000000000000001);
-      recorder->step_ended(step, later(1), {.bytes_in = 400'000'000, .ops = 680});
+      recorder->step_ended(step, later(1), {.bytes_in = {400'000'000}, .ops = 680});
       if (step % 10 == 0) recorder->flush();
     }
     EXPECT_EQ(recorder->dropped(), 0u);
@@ -252,11 +252,11 @@ TEST(Recorder, TellsTwoSlowTiersApart) {
     recorder->moved({.verb = Verb::evict, .slow = 1, .chunk = 1, .bytes = {65536}});
     recorder->moved({.verb = Verb::fetch, .slow = 2, .chunk = 2, .bytes = {65536}});
     recorder->step_ended(0, {2},
-                         {.bytes_in = 65536,
-                          .bytes_out = 65536,
-                          .far_bytes_in = 65536,
-                          .far_bytes_out = 0,
-                          .moved_between_slow_tiers = 131072});
+                         {.bytes_in = {65536},
+                          .bytes_out = {65536},
+                          .far_bytes_in = {65536},
+                          .far_bytes_out = {0},
+                          .moved_between_slow_tiers = {131072}});
   }
   EXPECT_EQ(shell(path, "SELECT verb, tier FROM moves"), "evict|1\nfetch|2\n");
   const Headline read = Recording::open(path).value().headline().value();

@@ -109,15 +109,15 @@ inline void tell_step(Observer& observer, std::uint64_t step) {
       {.verb = Verb::evict, .chunk = 0, .bytes = chunk, .issued = at(71), .started = at(72), .ended = at(80)});
   observer.step_ran(step, "planned", bucket);
   observer.step_ended(step, at(100),
-                      {.bytes_in = 65536,
-                       .bytes_out = 65536,
+                      {.bytes_in = {65536},
+                       .bytes_out = {65536},
                        .stall_count = 1,
                        .stall_ns = 4,
                        .faults = 1,
-                       .live_bytes = 65536,
-                       .peak_bytes = 75536 + step,
-                       .resident_bytes = 65536,
-                       .resident_max_bytes = 131072,
+                       .live_bytes = {65536},
+                       .peak_bytes = {75536 + step},
+                       .resident_bytes = {65536},
+                       .resident_max_bytes = {131072},
                        .steps = 1,
                        .ops = 3});
 }

@@ -186,6 +186,28 @@ TEST(Advice, RecomputesWhereTheSessionDidNotAndCountsWhatThatTakes) {
   EXPECT_EQ(advice(run, options).simulated, Nanoseconds{35000}) << "and is simulated so";
 }
 
+TEST(Advice, SaysWhatABoundOfWritesCosts) {
+  report::Run run = hand_made();
+  constexpr std::uint64_t bound = 5'787'037, without = 900'000'000;  // 500 GB a day
+  run.origin.disk_writes = {.bound = {bound}, .without = {without}};
+  ReportOptions options = priced({.less = -9000});
+  options.adviser.simulate = [inner = options.adviser.simulate](const Trace& trace, const Machine& machine,
+                                                                std::string_view policy) {
+    auto ran = inner(trace, machine, policy);
+    const TierIndex disk{static_cast<std::uint32_t>(machine.tiers.size() - 1)};
+    for (const Link& link : machine.links)
+      if (link.source == TierIndex{0} && link.target == disk && link.bytes_per_s == without) ran->stall.value -= 10000;
+    return ran;
+  };
+  const Advised advised = advice(run, options);
+  ASSERT_EQ(advised.lines.size(), 1u);
+  EXPECT_EQ(advised.lines[0].change, Change::unbounded_writes);
+  EXPECT_LT(advised.lines[0].step, Nanoseconds{110000});
+  EXPECT_THAT(advised.lines[0].sentence, HasSubstr("Without max_writes (500 GB a day): 0.1 ms -> "));
+  run.origin.disk_writes = {};
+  EXPECT_THAT(advice(run, options).lines, IsEmpty());
+}
+
 // What it says of a change is a difference of times, and other load makes larger ones.
 TEST(Advice, IsWithheldWhereOtherLoadDisturbedTheRun) {
   const report::Run run = hand_made();

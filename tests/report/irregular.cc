@@ -51,7 +51,7 @@ TEST(ReportIrregular, SaysHowManyStepsFollowedAPlanAnEarlierStepAndNothingAndWha
       const Counters after = session->counters();
       Told& phase = told[std::string(session->phase())];
       ++phase.steps;
-      phase.moved += after.bytes_in + after.bytes_out - before.bytes_in - before.bytes_out;
+      phase.moved += (after.bytes_in + after.bytes_out - before.bytes_in - before.bytes_out).value;
       phase.stall += after.stall_ns - before.stall_ns;
       phase.faults += after.faults - before.faults;
     };

@@ -83,7 +83,7 @@ TEST_P(Accidents, AnExceptionAtAnyOpLeavesALoopThatGoesOn) {
       }
     }
     EXPECT_EQ(thrown, 8u);
-    EXPECT_EQ(session->counters().live_bytes, 2 * layers * ((block_bytes + 63) / 64 * 64));  // nothing leaked
+    EXPECT_EQ(session->counters().live_bytes.value, 2 * layers * ((block_bytes + 63) / 64 * 64));  // nothing leaked
     result.state = loop.state();
     return result;
   };

@@ -40,7 +40,7 @@ TEST(Cancelled, AThreadEndsWhenTheCallThatItWaitsInHasEnded) {
       void* ended = nullptr;
       ::pthread_join(thread, &ended);
       if (ended != PTHREAD_CANCELED) ::_exit(4);
-      if (session->counters().live_bytes != 0) ::_exit(5);
+      if (session->counters().live_bytes.value != 0) ::_exit(5);
     }
     if (Loop(*session, layers, block_bytes).step(1) != expected) ::_exit(6);
   });

@@ -87,7 +87,7 @@ std::uint64_t moved_in_a_step(Session& session, Loop& loop, std::uint64_t& step)
   for (int s = 0; s < settle; ++s) loop.step(step++);
   const Counters then = session.counters();
   for (int s = 0; s < count; ++s) loop.step(step++);
-  return (session.counters().bytes_in - then.bytes_in) / count;
+  return (session.counters().bytes_in.value - then.bytes_in.value) / count;
 }
 
 TEST(FastMemory, HasPlansOfEachSizeAsIfItHadBeenOpenedSo) {
@@ -153,7 +153,7 @@ TEST(FastMemory, SaysWhatHoldsTheRest) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (session->budget() > 16_MiB && std::chrono::steady_clock::now() < deadline) ::usleep(1000);
   EXPECT_EQ(session->budget(), 16_MiB) << "it follows";
-  EXPECT_LE(session->counters().resident_bytes, (16_MiB).value);
+  EXPECT_LE(session->counters().resident_bytes.value, (16_MiB).value);
   EXPECT_TRUE(block.holds(1));
   EXPECT_TRUE(other.holds(2));
 }
@@ -211,7 +211,7 @@ TEST(FastMemory, CleanMemoryIsGivenBackWithoutWriting) {
   ASSERT_EQ(session->set_fast_memory(64_MiB)->now, 64_MiB);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
   std::printf("256 MiB given back in %.0f ms\n", took.count());
-  EXPECT_LE(session->counters().bytes_out, then.bytes_out + (32_MiB).value) << "what had never left before";
+  EXPECT_LE(session->counters().bytes_out.value, then.bytes_out.value + (32_MiB).value) << "what had never left before";
   EXPECT_TRUE(block.holds(3));
 }
 

@@ -81,7 +81,7 @@ Replayed replay(Make make, std::uint32_t frames, const std::string& policy, Nano
   const std::unique_ptr<Shape> program = make(player);
   const auto now = [&] {
     const Counters counters = player.counters();
-    return Replayed{.chunks = static_cast<double>((counters.bytes_in + counters.bytes_out) / Shape::chunk),
+    return Replayed{.chunks = static_cast<double>((counters.bytes_in.value + counters.bytes_out.value) / Shape::chunk),
                     .ns = static_cast<double>(player.time().value)};
   };
   for (std::size_t s = 0; s < 4; ++s) program->step(s);

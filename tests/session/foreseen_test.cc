@@ -116,7 +116,7 @@ TEST(Foreseen, OtherBatchesMoveFewerBytesThanOnDemand) {
   EXPECT_EQ(foreseen.state, plenty.state);
   EXPECT_EQ(on_demand.state, plenty.state);
   EXPECT_LE(foreseen.counters.faults, on_demand.counters.faults);
-  EXPECT_LT(foreseen.counters.bytes_in * 10, on_demand.counters.bytes_in * 9);
+  EXPECT_LT(foreseen.counters.bytes_in.value * 10, on_demand.counters.bytes_in.value * 9);
   EXPECT_EQ(foreseen.phase, "foreseen");
   EXPECT_EQ(on_demand.phase, "profiling");
 }
@@ -199,7 +199,7 @@ TEST(Foreseen, AnythingGoesAndTheBytesAreRight) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::optional<Counters> tight;
     EXPECT_EQ(run_at_random(seed, {24 * chunk}, &tight), run_at_random(seed, 64_MiB, nullptr));
-    EXPECT_LE(tight->resident_max_bytes, 24 * chunk);
+    EXPECT_LE(tight->resident_max_bytes.value, 24 * chunk);
   }
 }
 

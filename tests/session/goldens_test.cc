@@ -26,7 +26,7 @@ TEST(Goldens, ReplaysMoveThoseBytes) {
         program.run();
         const Counters moved = player.counters();
         found[std::string(policy) + " seed " + std::to_string(seed) + " link " + std::to_string(moving)] =
-            std::to_string(moved.bytes_in) + " in, " + std::to_string(moved.bytes_out) + " out, " +
+            std::to_string(moved.bytes_in.value) + " in, " + std::to_string(moved.bytes_out.value) + " out, " +
             std::to_string(moved.faults) + " faults, " + std::to_string(player.time().value) + " ns";
       }
     }

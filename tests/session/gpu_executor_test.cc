@@ -155,8 +155,8 @@ TEST_F(GpuPlans, CopyWhatAnOpWritesAgainstThem) {
   const std::vector<OpMoves::Departure> gone = {{.chunks = chunks(0), .source = {}, .target = {1}},
                                                 {.chunks = chunks(1), .source = {}, .target = {1}}};
   executor_->end_op(gone);
-  EXPECT_EQ(executor_->counters().bytes_in - before.bytes_in, 2 * tensor.value);
-  EXPECT_EQ(executor_->counters().bytes_out - before.bytes_out, tensor.value);
+  EXPECT_EQ(executor_->counters().bytes_in.value - before.bytes_in.value, 2 * tensor.value);
+  EXPECT_EQ(executor_->counters().bytes_out.value - before.bytes_out.value, tensor.value);
 }
 
 // The first step by a plan finds tensors anywhere; a step that follows the same plan finds them as they should be.
@@ -173,8 +173,8 @@ TEST_F(GpuPlans, BeginWithTheirTensorsWhereTheyShouldBe) {
   const Counters before = executor_->counters();
   executor_->begin_step(2);
   leave({}, &places);
-  EXPECT_EQ(executor_->counters().bytes_in, before.bytes_in);
-  EXPECT_EQ(executor_->counters().bytes_out, before.bytes_out);
+  EXPECT_EQ(executor_->counters().bytes_in.value, before.bytes_in.value);
+  EXPECT_EQ(executor_->counters().bytes_out.value, before.bytes_out.value);
 }
 
 // Which plan a step follows is known at its first op. What is born before lies where the plan of the step before has
@@ -197,7 +197,7 @@ TEST_F(GpuPlans, HavePlacesForWhatIsBornBeforeTheFirstOp) {
   EXPECT_EQ(step(1, one), std::pair(tensor.value, 5 * tensor.value));
   const Counters before = executor_->counters();
   EXPECT_EQ(step(2, one), std::pair(5 * tensor.value, 5 * tensor.value));
-  EXPECT_EQ(executor_->counters().bytes_out, before.bytes_out) << "nothing has to leave its place";
+  EXPECT_EQ(executor_->counters().bytes_out.value, before.bytes_out.value) << "nothing has to leave its place";
   EXPECT_EQ(step(3, other), std::pair(5 * tensor.value, 3 * tensor.value));
 }
 

@@ -39,7 +39,7 @@ Played play(Make make, Bytes budget, const How& how = {}) {
   Played played;
   const auto moved = [&] {
     const Counters counters = gpu.session->counters();
-    return counters.bytes_in + counters.bytes_out;
+    return counters.bytes_in.value + counters.bytes_out.value;
   };
   const auto step = [&](std::size_t number) {
     program->step(number);
@@ -62,7 +62,7 @@ Played play(Make make, Bytes budget, const How& how = {}) {
   played.moved = moved() - before;
   played.state = program->state();
   played.all = gpu.session->counters();
-  played.peak = played.all.resident_max_bytes;
+  played.peak = played.all.resident_max_bytes.value;
   if (const auto error = gpu.session->take_error()) played.error = error->message;
   return played;
 }
@@ -88,7 +88,7 @@ TEST_P(GpuForeseen, EndsWithTheNumbersOfPlentyOfMemory) {
   EXPECT_EQ(tight.state, whole.state);
   EXPECT_EQ(tight.error, "");
   EXPECT_LE(tight.peak, budget.value);
-  EXPECT_GT(tight.all.bytes_in, 0u);
+  EXPECT_GT(tight.all.bytes_in.value, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(AtHalfAndQuarter, GpuForeseen,
@@ -155,7 +155,7 @@ TEST_F(GpuForesight, ThreeLevelsHaveTheHostsNumbers) {
     const Bytes budget = part_of(whole.peak, 40);
     const Played tight = play(shape, budget, {.slow = "host:1MiB+nvme:" + ::testing::TempDir()});
     EXPECT_EQ(tight.state, whole.state) << irregular_shapes[shape].name;
-    EXPECT_GT(tight.all.far_bytes_in, 0u) << irregular_shapes[shape].name;
+    EXPECT_GT(tight.all.far_bytes_in.value, 0u) << irregular_shapes[shape].name;
     EXPECT_EQ(tight.error, "");
   }
 }

@@ -27,8 +27,8 @@ struct Ran {
 };
 
 Counters difference(Counters a, const Counters& b) {
-  a.bytes_in -= b.bytes_in;
-  a.bytes_out -= b.bytes_out;
+  a.bytes_in.value -= b.bytes_in.value;
+  a.bytes_out.value -= b.bytes_out.value;
   a.ops_recomputed -= b.ops_recomputed;
   return a;
 }
@@ -40,8 +40,8 @@ unsigned waits_so_far() {
 
 // A step by a plan that recomputes moves the same bytes as the one before it: every tensor was at its place.
 bool repeats(const Counters& step, const Counters& before) {
-  return step.ops_recomputed > 0 && step.ops_recomputed == before.ops_recomputed && step.bytes_in == before.bytes_in &&
-         step.bytes_out == before.bytes_out;
+  return step.ops_recomputed > 0 && step.ops_recomputed == before.ops_recomputed &&
+         step.bytes_in.value == before.bytes_in.value && step.bytes_out.value == before.bytes_out.value;
 }
 
 // `until`: ends sooner, after a step of which it is true.
@@ -73,9 +73,9 @@ TEST_F(GpuRecompute, WithEverythingDroppedAtEveryOpportunityHasTheHostsNumbers) 
   EXPECT_EQ(whole.counters.ops_recomputed, 0u);
   for (const std::uint64_t percent : {200u, 100u, 75u, 50u, 35u}) {
     SCOPED_TRACE(std::to_string(percent) + " %");
-    const Bytes budget{whole.counters.resident_max_bytes / 100 * percent};
+    const Bytes budget{whole.counters.resident_max_bytes.value / 100 * percent};
     const Ran ran = run(budget, Recompute::always);
-    EXPECT_LE(ran.counters.resident_max_bytes, budget.value);
+    EXPECT_LE(ran.counters.resident_max_bytes.value, budget.value);
     EXPECT_GT(ran.steps.back().ops_recomputed, layers);
     EXPECT_THAT(ran.messages, ::testing::IsEmpty());
   }
@@ -87,9 +87,9 @@ TEST_F(GpuRecompute, WithEverythingDroppedAtEveryOpportunityHasTheHostsNumbers) 
 TEST_F(GpuRecompute, APlanThatRecomputesMovesLessOnASlowLink) {
   if (testing::sanitized) GTEST_SKIP() << "under a sanitizer an op takes as long as the link: nothing is recomputed";
   control().choose(simulated::Options{.memory = std::size_t{256} << 20, .gbs = 0.02});
-  const Bytes budget{run(16_MiB, Recompute::off, "vedette", 5).counters.resident_max_bytes * 6 / 10};
+  const Bytes budget{run(16_MiB, Recompute::off, "vedette", 5).counters.resident_max_bytes.value * 6 / 10};
   const Ran moved = run(budget, Recompute::off, "vedette", 8);
-  const auto writes_less = [](const Counters& a, const Counters& b) { return a.bytes_out < b.bytes_out; };
+  const auto writes_less = [](const Counters& a, const Counters& b) { return a.bytes_out.value < b.bytes_out.value; };
   const Counters without = *std::min_element(moved.steps.begin() + 4, moved.steps.end(), writes_less);
   const auto pays_again = [&](const Ran& ran) {
     return ran.steps.size() > 6 && repeats(ran.steps.back(), ran.steps[ran.steps.size() - 2]) &&
@@ -99,22 +99,22 @@ TEST_F(GpuRecompute, APlanThatRecomputesMovesLessOnASlowLink) {
   EXPECT_EQ(moved.counters.ops_recomputed, 0u);
   EXPECT_EQ(made.phase, "planned");
   EXPECT_GT(made.counters.recompute_ns, 0u);
-  EXPECT_LE(made.counters.resident_max_bytes, budget.value);
+  EXPECT_LE(made.counters.resident_max_bytes.value, budget.value);
   EXPECT_THAT(made.messages, ::testing::IsEmpty());
   const Counters least = *std::min_element(made.steps.begin() + 4, made.steps.end(), writes_less);
   EXPECT_GT(least.ops_recomputed, 0u);
-  EXPECT_LT(least.bytes_out, without.bytes_out);
+  EXPECT_LT(least.bytes_out.value, without.bytes_out.value);
   EXPECT_TRUE(pays_again(made));
   for (std::size_t s = 4; s < made.steps.size(); ++s) EXPECT_EQ(made.waits[s], 0u) << "the host waited in step " << s;
   const auto kib = [](std::uint64_t bytes) { return static_cast<unsigned long>(bytes >> 10); };
   std::printf("a step brings %lu and writes %lu KiB without, %lu and %lu KiB with %lu ops run again\n",
-              kib(without.bytes_in), kib(without.bytes_out), kib(least.bytes_in), kib(least.bytes_out),
-              static_cast<unsigned long>(least.ops_recomputed));
+              kib(without.bytes_in.value), kib(without.bytes_out.value), kib(least.bytes_in.value),
+              kib(least.bytes_out.value), static_cast<unsigned long>(least.ops_recomputed));
 }
 
 void expect_right_where_it_may_recompute(const std::string& policy) {
   const Ran ran = run(3_MiB, Recompute::planned, policy, 6);
-  EXPECT_LE(ran.counters.resident_max_bytes, 3 << 20) << policy;
+  EXPECT_LE(ran.counters.resident_max_bytes.value, 3 << 20) << policy;
   if (ran.counters.ops_recomputed > 0)
     std::printf("%s: %lu ops ran again\n", policy.c_str(), static_cast<unsigned long>(ran.counters.ops_recomputed));
 }
@@ -191,7 +191,7 @@ class InTheMiddle : public GpuRecompute {
     }
     net().expect_right();
     EXPECT_GT(gpu().session->counters().ops_recomputed, 0u);
-    EXPECT_LE(gpu().session->counters().resident_max_bytes, 3 << 20);
+    EXPECT_LE(gpu().session->counters().resident_max_bytes.value, 3 << 20);
   }
   void SetUp() override {
     GpuRecompute::SetUp();

@@ -154,9 +154,9 @@ TEST_F(GpuReports, EveryStepIsToldWithAllThatItMoved) {
     expect_in_order(step);
     EXPECT_EQ(step.ops.size(), step.counters.ops);
     if (step.number == 1) continue;  // it has the moves before the first step, too
-    EXPECT_EQ(step.moved(Verb::fetch), step.counters.bytes_in);
-    EXPECT_EQ(step.moved(Verb::drop), step.counters.bytes_dropped);
-    EXPECT_EQ(step.moved(Verb::evict), step.counters.bytes_out);
+    EXPECT_EQ(step.moved(Verb::fetch), step.counters.bytes_in.value);
+    EXPECT_EQ(step.moved(Verb::drop), step.counters.bytes_dropped.value);
+    EXPECT_EQ(step.moved(Verb::evict), step.counters.bytes_out.value);
     EXPECT_EQ(step.stalls.size(), step.counters.stall_count);
   }
   EXPECT_GT(listener.heard.back().moved(Verb::fetch), 0u);

@@ -27,12 +27,13 @@ Ran run(Bytes budget, const std::string& policy, int steps, const std::string& s
   std::vector<Counters> counters;
   const auto of_step = [&](std::size_t s) {
     Counters step = counters[s];
-    step.bytes_in -= counters[s - 1].bytes_in;
-    step.bytes_out -= counters[s - 1].bytes_out;
+    step.bytes_in.value -= counters[s - 1].bytes_in.value;
+    step.bytes_out.value -= counters[s - 1].bytes_out.value;
     return step;
   };
   const auto moves_on = [&] {
-    return ran.first.bytes_in != ran.later.bytes_in || ran.first.bytes_out != ran.later.bytes_out;
+    return ran.first.bytes_in.value != ran.later.bytes_in.value ||
+           ran.first.bytes_out.value != ran.later.bytes_out.value;
   };
   for (int s = 0; s < steps || (steps == until_settled && s < settled_at_last && moves_on()); ++s) {
     net.step(static_cast<std::uint32_t>(s));
@@ -44,7 +45,7 @@ Ran run(Bytes budget, const std::string& policy, int steps, const std::string& s
   }
   ran.phase = gpu.session->phase();
   net.expect_right();
-  ran.peak = {gpu.session->counters().resident_max_bytes};
+  ran.peak = {gpu.session->counters().resident_max_bytes.value};
   ran.messages = gpu.messages;
   EXPECT_FALSE(gpu.session->take_error());
   return ran;
@@ -71,17 +72,17 @@ TEST_F(GpuSession, AStepByItsPlanRegistersNoMemory) {
 
 TEST_F(GpuSession, TrainsInPartsOfItsPeakByAPlan) {
   const Ran whole = run(16_MiB, "vedette", until_settled);
-  EXPECT_EQ(whole.later.bytes_in + whole.later.bytes_out, 0u) << "all of it fits";
+  EXPECT_EQ(whole.later.bytes_in.value + whole.later.bytes_out.value, 0u) << "all of it fits";
   for (const std::uint64_t percent : {75u, 50u, 35u}) {
     const Bytes budget{whole.peak.value / 100 * percent};
     const Ran ran = run(budget, "vedette", until_settled);
     EXPECT_EQ(ran.phase, "planned") << percent;
     EXPECT_THAT(ran.messages, ::testing::IsEmpty()) << percent;
     EXPECT_LE(ran.peak, budget);
-    EXPECT_GT(ran.later.bytes_out, 0u);
+    EXPECT_GT(ran.later.bytes_out.value, 0u);
     // At least what cannot stay moves each way; a step by a plan moves the same bytes as the one before.
-    EXPECT_EQ(ran.first.bytes_in, ran.later.bytes_in) << percent;
-    EXPECT_EQ(ran.first.bytes_out, ran.later.bytes_out) << percent;
+    EXPECT_EQ(ran.first.bytes_in.value, ran.later.bytes_in.value) << percent;
+    EXPECT_EQ(ran.first.bytes_out.value, ran.later.bytes_out.value) << percent;
   }
 }
 
@@ -96,11 +97,11 @@ TEST_F(GpuSession, EveryPolicyHasTheHostsNumbers) {
 // No plan brings an operand, so that there is none for places either.
 TEST_F(GpuSession, OnDemandMovesNothingWhereAllFits) {
   const Ran ran = run(16_MiB, "on-demand", 10);
-  EXPECT_EQ(ran.later.bytes_in + ran.later.bytes_out, 0u);
+  EXPECT_EQ(ran.later.bytes_in.value + ran.later.bytes_out.value, 0u);
   EXPECT_THAT(ran.messages, ::testing::ElementsAre(::testing::StartsWith("all of a step fits")));
   const Ran half = run(Bytes{ran.peak.value / 2}, "on-demand", 10);
-  EXPECT_GT(half.later.bytes_in, 0u);
-  EXPECT_LE(half.later.bytes_in, (16_MiB).value) << "operands that had to leave, not all in each op";
+  EXPECT_GT(half.later.bytes_in.value, 0u);
+  EXPECT_LE(half.later.bytes_in.value, (16_MiB).value) << "operands that had to leave, not all in each op";
 }
 
 // 4.3 MiB live, of which the GPU has 2 MiB and pinned memory 1 MiB: what is left lies on the disk.
@@ -109,9 +110,9 @@ TEST_F(GpuSession, ThreeLevelsHaveTheHostsNumbersByAPlan) {
   EXPECT_EQ(ran.phase, "planned");
   EXPECT_THAT(ran.messages, ::testing::IsEmpty());
   EXPECT_LE(ran.peak, 2_MiB);
-  EXPECT_GT(ran.later.bytes_out, 0u);
-  EXPECT_GT(ran.later.far_bytes_in, 0u);
-  EXPECT_GT(ran.later.moved_between_slow_tiers, 0u);
+  EXPECT_GT(ran.later.bytes_out.value, 0u);
+  EXPECT_GT(ran.later.far_bytes_in.value, 0u);
+  EXPECT_GT(ran.later.moved_between_slow_tiers.value, 0u);
 }
 
 void expect_right_over_three_levels(const std::string& policy) {
@@ -136,7 +137,7 @@ TEST_F(GpuSession, PinnedMemoryHasTheLimitThatItsSizeNames) {
   const Ran ran = run(2_MiB, "vedette", until_settled, "host:8MiB");
   EXPECT_EQ(ran.phase, "planned");
   EXPECT_THAT(ran.messages, ::testing::IsEmpty());
-  EXPECT_GT(ran.later.bytes_out, 0u);
+  EXPECT_GT(ran.later.bytes_out.value, 0u);
 }
 
 // Events around ops tell a plan's policy how long they take. A plan that is settled is told one step in 16.
@@ -303,7 +304,7 @@ TEST_F(GpuSession, WhatIsWrittenBetweenStepsIsKeptByAPlanThatOnlyReads) {
     program.step();
     for (Tensor& each : program.tensors) program.gpu.op("write", each, {}, s);
   }
-  EXPECT_GT(program.gpu.session->counters().bytes_dropped, 0u) << "nothing left without a copy";
+  EXPECT_GT(program.gpu.session->counters().bytes_dropped.value, 0u) << "nothing left without a copy";
   EXPECT_EQ(program.gpu.session->phase(), "planned");
   program.expect_right();
 }
@@ -312,7 +313,7 @@ TEST_F(GpuSession, WhatIsWrittenBetweenStepsIsKeptByAPlanThatOnlyReads) {
 TEST_F(GpuSession, WhatAnOpWritesInsteadOfThePlansTensorIsKept) {
   OnlyReading program;
   for (std::size_t s = 0; s < 36; ++s) program.step(s * 5 % 12);
-  EXPECT_GT(program.gpu.session->counters().bytes_dropped, 0u) << "nothing left without a copy";
+  EXPECT_GT(program.gpu.session->counters().bytes_dropped.value, 0u) << "nothing left without a copy";
   EXPECT_EQ(program.gpu.session->phase(), "planned");
   program.expect_right();
 }
@@ -327,7 +328,7 @@ TEST_F(GpuSession, WhatIsWrittenWhileItIsHeldIsKept) {
       std::fill(each.words.begin(), each.words.end(), s);
     }
   }
-  EXPECT_GT(program.gpu.session->counters().bytes_dropped, 0u) << "nothing left without a copy";
+  EXPECT_GT(program.gpu.session->counters().bytes_dropped.value, 0u) << "nothing left without a copy";
   program.expect_right();
 }
 

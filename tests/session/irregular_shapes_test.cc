@@ -35,13 +35,13 @@ class IrregularShapes : public ::testing::TestWithParam<std::tuple<std::size_t, 
 TEST_P(IrregularShapes, EndWithTheBytesOfPlentyOfMemory) {
   const auto [shape, percent] = GetParam();
   const Ended plenty = run(shape, 64_MiB);
-  ASSERT_EQ(plenty.counters.bytes_out, 0u);
-  const Bytes budget{std::max<std::uint64_t>(plenty.counters.peak_bytes * percent / 100 / Shape::chunk, 10) *
+  ASSERT_EQ(plenty.counters.bytes_out.value, 0u);
+  const Bytes budget{std::max<std::uint64_t>(plenty.counters.peak_bytes.value * percent / 100 / Shape::chunk, 10) *
                      Shape::chunk};
   const Ended tight = run(shape, budget);
   EXPECT_EQ(tight.state, plenty.state);
-  EXPECT_LE(tight.counters.resident_max_bytes, budget.value);
-  EXPECT_GT(tight.counters.bytes_in, 0u) << "a budget this small must have moved something";
+  EXPECT_LE(tight.counters.resident_max_bytes.value, budget.value);
+  EXPECT_GT(tight.counters.bytes_in.value, 0u) << "a budget this small must have moved something";
 }
 
 INSTANTIATE_TEST_SUITE_P(AtHalfAndQuarter, IrregularShapes,

@@ -141,7 +141,7 @@ TEST(Locked, ATensorOfTheArenaLosesItsLockAndNothingElse) {
     ASSERT_EQ(::mlock(held.address(), block_bytes), 0) << std::strerror(errno);
     EXPECT_TRUE(held.holds(9));
   }
-  EXPECT_GT(session->counters().bytes_out, 0u);
+  EXPECT_GT(session->counters().bytes_out.value, 0u);
   Block().drop();
   const std::uint64_t again = train(*session);
   EXPECT_EQ(got, again);

@@ -77,7 +77,7 @@ TEST(Checksums, AreNamedByTheMechanismAndChangeNoNumber) {
   Program program(true);
   EXPECT_NE(program.session->mechanism().find("checksums"), std::string::npos);
   program.read_all();
-  EXPECT_GT(program.session->counters().bytes_in, 0u);
+  EXPECT_GT(program.session->counters().bytes_in.value, 0u);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ Ended run(const ShapeEntry& shape, Bytes budget) {
     if (s + 1 == steps) ended.last = figures(*session);
   }
   ended.state = program->state();
-  ended.peak = session->counters().peak_bytes;
+  ended.peak = session->counters().peak_bytes.value;
   return ended;
 }
 

@@ -52,13 +52,13 @@ TEST_P(ManySteps, GrowNothing) {
     medians.push_back(times[block / 2]);
     if (b == 0) {
       after_first = figures();
-      bytes_in_before = session->counters().bytes_in;
+      bytes_in_before = session->counters().bytes_in.value;
     }
-    if (b == 1) bytes_in_first = session->counters().bytes_in - bytes_in_before;
-    if (b == steps / block - 2) bytes_in_before = session->counters().bytes_in;
+    if (b == 1) bytes_in_first = session->counters().bytes_in.value - bytes_in_before;
+    if (b == steps / block - 2) bytes_in_before = session->counters().bytes_in.value;
   }
   const Figures last = figures();
-  const std::uint64_t bytes_in_last = session->counters().bytes_in - bytes_in_before;
+  const std::uint64_t bytes_in_last = session->counters().bytes_in.value - bytes_in_before;
   std::printf(
       "after 1000 steps: %lu KiB, %lu mappings, %lu files; after 10000: %lu KiB, %lu, %lu; a step: %.0f us, then %.0f "
       "us\n",

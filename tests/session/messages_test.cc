@@ -105,7 +105,7 @@ TEST(Messages, ACallbackAsksTheSession) {
   const auto ask = [&](std::string_view sentence) {
     heard.emplace_back(sentence);
     if (session == nullptr) return;
-    asked += session->counters().live_bytes > 0 ? 1 : 0;
+    asked += session->counters().live_bytes.value > 0 ? 1 : 0;
     session->smallest_budget();
     EXPECT_FALSE(session->phase().empty());
     EXPECT_FALSE(session->mechanism().empty());
@@ -227,7 +227,7 @@ TEST(Session, WritesNoMoreToTheDiskThanItMay) {
     }
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const auto most = static_cast<double>(at_once) + static_cast<double>(bytes_per_s) * seconds;
-    const auto written = static_cast<double>(session->counters().bytes_out);
+    const auto written = static_cast<double>(session->counters().bytes_out.value);
     EXPECT_GT(written, 24.0 * (3 << 20) / 2) << "there is something to bound";
     if (bounded) {
       EXPECT_LE(written, most + 16 * 65'536) << seconds << " s";

@@ -37,7 +37,7 @@ struct Moved : Observer {
     steps.push_back({.planned = phase == "planned"});
   }
   void step_ended(std::uint64_t, Nanoseconds, const Counters& of_this_step) override {
-    steps.back().bytes = of_this_step.bytes_in + of_this_step.bytes_out;
+    steps.back().bytes = of_this_step.bytes_in.value + of_this_step.bytes_out.value;
   }
   std::uint64_t in_all() const {
     return std::accumulate(steps.begin(), steps.end(), std::uint64_t{0},
@@ -119,7 +119,7 @@ Replayed replay(std::uint64_t seed, const std::string& policy, Nanoseconds compu
   Drawn program(player, seed);
   program.run();
   const Counters counters = player.counters();
-  const Replayed replayed{.moved = static_cast<double>(counters.bytes_in + counters.bytes_out),
+  const Replayed replayed{.moved = static_cast<double>(counters.bytes_in.value + counters.bytes_out.value),
                           .ns = static_cast<double>(player.time().value)};
   static_cast<void>(program.state());  // compares all bytes
   return replayed;

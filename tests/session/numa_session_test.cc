@@ -67,8 +67,8 @@ TEST(NumaSession, ASecondNodeIsASlowTierAlsoAboveADisk) {
        {far_name(*far), far_name(*far) + ":64MiB", far_name(*far) + disk, far_name(*far) + ":2MiB" + disk}) {
     const Outcome outcome = run(near_name(), slow);
     EXPECT_EQ(outcome, expected) << slow;
-    EXPECT_GT(outcome.counters.bytes_out, 0u) << slow;
-    EXPECT_LE(outcome.counters.resident_max_bytes, budget.value) << slow;
+    EXPECT_GT(outcome.counters.bytes_out.value, 0u) << slow;
+    EXPECT_LE(outcome.counters.resident_max_bytes.value, budget.value) << slow;
   }
 }
 
@@ -153,10 +153,12 @@ TEST(NumaSession, ANodeThatFillsUpLeavesTheRestToTheDisk) {
     const Counters counters = session->counters();
     std::printf(
         "the other program holds %llu MiB; to the node and on %llu bytes, to the disk %llu; %llu of %zu right\n",
-        static_cast<unsigned long long>(other.held().value >> 20), static_cast<unsigned long long>(counters.bytes_out),
-        static_cast<unsigned long long>(counters.far_bytes_out), static_cast<unsigned long long>(right), more.size());
+        static_cast<unsigned long long>(other.held().value >> 20),
+        static_cast<unsigned long long>(counters.bytes_out.value),
+        static_cast<unsigned long long>(counters.far_bytes_out.value), static_cast<unsigned long long>(right),
+        more.size());
     std::fflush(stdout);
-    return right == more.size() && counters.far_bytes_out > 0 && outcome == expected;
+    return right == more.size() && counters.far_bytes_out.value > 0 && outcome == expected;
   }));
 }
 

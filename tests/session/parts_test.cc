@@ -67,8 +67,8 @@ Ended run(Bytes budget, const std::string& policy, Bytes chunk = {std::uint64_t{
   const Counters half = session->counters();
   ended.sum += train(*session, table, weights, 20, 40);
   ended.counters = session->counters();
-  ended.late.bytes_in = ended.counters.bytes_in - half.bytes_in;
-  ended.late.bytes_out = ended.counters.bytes_out - half.bytes_out;
+  ended.late.bytes_in.value = ended.counters.bytes_in.value - half.bytes_in.value;
+  ended.late.bytes_out.value = ended.counters.bytes_out.value - half.bytes_out.value;
   ended.late.faults = ended.counters.faults - half.faults;
   ended.table = table.sum();
   return ended;
@@ -81,10 +81,10 @@ TEST_P(Parts, MoveAndTheTableStays) {
   EXPECT_EQ(tight.sum, plenty.sum);
   EXPECT_EQ(tight.table, plenty.table);
   EXPECT_THAT(tight.messages, ::testing::IsEmpty());
-  EXPECT_LE(tight.counters.resident_max_bytes, 3 << 20);
-  EXPECT_GT(tight.late.bytes_in, 0u);
-  EXPECT_LT(tight.late.bytes_in / 20, 512u << 10);  // a step touches two cold rows: 128 KiB of a table of 8 MiB
-  EXPECT_LT(tight.late.bytes_out / 20, 512u << 10);
+  EXPECT_LE(tight.counters.resident_max_bytes.value, 3 << 20);
+  EXPECT_GT(tight.late.bytes_in.value, 0u);
+  EXPECT_LT(tight.late.bytes_in.value / 20, 512u << 10);  // a step touches two cold rows: 128 KiB of a table of 8 MiB
+  EXPECT_LT(tight.late.bytes_out.value / 20, 512u << 10);
   EXPECT_EQ(tight.late.faults, 0u);
 }
 

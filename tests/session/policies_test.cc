@@ -115,11 +115,11 @@ constexpr std::array particular = {"flashneuron", "flashneuron+", "vdnn-all",   
 TEST_P(Live, EndsWithTheSameBytesInAnyBudget) {
   const Outcome plenty = run(GetParam(), 64_MiB);
   for (const std::uint64_t percent : {70U, 40U}) {
-    const Bytes budget{plenty.counters.peak_bytes * percent / 100};
+    const Bytes budget{plenty.counters.peak_bytes.value * percent / 100};
     const Outcome tight = run(GetParam(), budget);
     EXPECT_EQ(plenty, tight) << percent << " %";
-    EXPECT_LE(tight.counters.resident_max_bytes, budget.value) << percent << " %";
-    EXPECT_GT(tight.counters.bytes_in, 0U) << percent << " %";
+    EXPECT_LE(tight.counters.resident_max_bytes.value, budget.value) << percent << " %";
+    EXPECT_GT(tight.counters.bytes_in.value, 0U) << percent << " %";
     const bool may_refuse = std::count(particular.begin(), particular.end(), GetParam()) > 0;
     for (const std::string& message : tight.messages) {
       const bool refuses = may_refuse && message.find("smallest workable size") != std::string::npos;
@@ -142,7 +142,7 @@ std::optional<Machine> machine_of_the_plan(const std::string& policy, const Witn
 }
 
 TEST_P(Live, DoesWhatTheLaboratorySays) {
-  const std::uint64_t peak = run(GetParam(), 64_MiB).counters.peak_bytes;
+  const std::uint64_t peak = run(GetParam(), 64_MiB).counters.peak_bytes.value;
   // Those that may not move everything have no plan for so little; the frames hold what is beside the units, too.
   Bytes budget{peak * 6 / 10};
   if (GetParam() != "zero-infinity" && std::count(particular.begin(), particular.end(), GetParam()) > 0)

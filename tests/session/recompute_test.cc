@@ -50,10 +50,10 @@ TEST(Recompute, EndsWithTheSameBytesInAnyBudget) {
   EXPECT_EQ(plenty.counters.ops_recomputed, 0u);
   for (const std::uint64_t percent : {200U, 100U, 50U, 25U}) {
     SCOPED_TRACE(std::to_string(percent) + " %");
-    const Outcome dropped = run({plenty.counters.peak_bytes * percent / 100}, Recompute::always);
+    const Outcome dropped = run({plenty.counters.peak_bytes.value * percent / 100}, Recompute::always);
     EXPECT_EQ(dropped, plenty);
     EXPECT_GT(dropped.counters.ops_recomputed, layers - 2) << "nothing was recomputed";
-    EXPECT_LE(dropped.counters.resident_max_bytes, plenty.counters.peak_bytes * percent / 100);
+    EXPECT_LE(dropped.counters.resident_max_bytes.value, plenty.counters.peak_bytes.value * percent / 100);
     for (const std::string& m : dropped.messages) ADD_FAILURE() << m;
   }
 }
@@ -186,14 +186,14 @@ void expect_right(const std::function<void(Session&, ByHand&, ByHand::Tensors&)>
   const auto session = open(budget, Recompute::always);
   ByHand program(*session);
   for (int i = 0; i < 4; ++i) program.step();
-  const std::uint64_t before = session->counters().bytes_recomputed;
+  const std::uint64_t before = session->counters().bytes_recomputed.value;
   EXPECT_GT(before, 0u);
   program.in_the_middle = [&](ByHand::Tensors& t) { in_the_middle(*session, program, t); };
   program.step();
   program.in_the_middle = [](ByHand::Tensors&) {};
   program.step();
   EXPECT_TRUE(program.all_right);
-  EXPECT_GT(session->counters().bytes_recomputed, before);
+  EXPECT_GT(session->counters().bytes_recomputed.value, before);
 }
 
 TEST(Recompute, RepeatsWhatWasChangedInPlace) {
@@ -314,9 +314,9 @@ TEST(Recompute, DropsAnOperandWhileItsOpRuns) {
       Block scratch(*session, large);
       for (std::size_t i = 0; i < scratch.count(); ++i) scratch[i] = a[i] * 3;
       compute_on_registers();
-      const std::uint64_t before = session->counters().bytes_dropped;
+      const std::uint64_t before = session->counters().bytes_dropped.value;
       Block more(*session, large);
-      dropped_inside = session->counters().bytes_dropped - before;
+      dropped_inside = session->counters().bytes_dropped.value - before;
       for (std::size_t i = 0; i < more.count(); ++i) more[i] = scratch[i] + 1;
       compute_on_registers();
     }
@@ -406,7 +406,7 @@ TEST_P(PlannedBy, MovesLessWithTheSameBytes) {
   // The link is slower than ops make tensors anew. Capuchin swaps wherever it hides that; what it recomputes pins its
   // sources, for which half of the memory is too little.
   const bool capuchin = policy == std::string("capuchin");
-  const Bytes budget{plenty.counters.peak_bytes * (capuchin ? 7 : 5) / 10};
+  const Bytes budget{plenty.counters.peak_bytes.value * (capuchin ? 7 : 5) / 10};
   const std::string slow = capuchin ? "host@20MB/s" : "host@100MB/s";
   const Outcome moved = run_phases(budget, {.policy = policy, .slow = slow, .in_place = in_place}),
                 made = run_phases(
@@ -415,11 +415,11 @@ TEST_P(PlannedBy, MovesLessWithTheSameBytes) {
   EXPECT_EQ(made, plenty);
   EXPECT_EQ(moved.counters.ops_recomputed, 0u);
   EXPECT_GT(made.counters.ops_recomputed, 0u);
-  EXPECT_LT(made.counters.bytes_out, moved.counters.bytes_out);
+  EXPECT_LT(made.counters.bytes_out.value, moved.counters.bytes_out.value);
   for (const std::string& m : made.messages) ADD_FAILURE() << m;
   std::printf("%s: out %.1f MiB without, %.1f MiB with %lu ops run again\n", policy,
-              static_cast<double>(moved.counters.bytes_out) / 1048576,
-              static_cast<double>(made.counters.bytes_out) / 1048576,
+              static_cast<double>(moved.counters.bytes_out.value) / 1048576,
+              static_cast<double>(made.counters.bytes_out.value) / 1048576,
               static_cast<unsigned long>(made.counters.ops_recomputed));
 }
 

@@ -56,7 +56,7 @@ TEST(Resident, FollowsWhatAProgramUses) {
     blocks.back().fill(b);
   }
   EXPECT_LE(above(before), budget + beside + Bytes{300_MiB}) << "1.25 GiB live, some of it in a slow tier of memory";
-  EXPECT_LE(session->counters().resident_max_bytes, budget.value);
+  EXPECT_LE(session->counters().resident_max_bytes.value, budget.value);
   for (std::uint64_t b = 0; b < blocks.size(); ++b) EXPECT_TRUE(blocks[b].holds(b)) << b;
 }
 
@@ -88,10 +88,10 @@ TEST(Resident, FallsWhenTheNeedFalls) {
   EXPECT_LE(above(before), beside + 64_MiB) << "12 MiB are used";
   const Counters small = session->counters();
   EXPECT_EQ(small.faults, 0u);
-  EXPECT_EQ(small.bytes_in, 0u);
+  EXPECT_EQ(small.bytes_in.value, 0u);
   need_much();
   loop.step(steps);
-  EXPECT_EQ(session->counters().bytes_out, small.bytes_out);
+  EXPECT_EQ(session->counters().bytes_out.value, small.bytes_out.value);
   EXPECT_EQ(session->counters().faults, 0u);
 }
 
@@ -133,7 +133,7 @@ TEST(Resident, TensorsOfEarlierSessionsKeepHalfOfTheBudgetAtMostAndAllTheirBytes
   EXPECT_THAT(messages, ElementsAre(HasSubstr("keep 2.0 MiB of fast memory, so this one has 2.0 MiB of 4.0 MiB")));
   Loop loop(*session, 8, 200'000);
   for (std::uint64_t s = 0; s < 5; ++s) loop.step(s);
-  EXPECT_LE(session->counters().resident_max_bytes, budget.value / 2);
+  EXPECT_LE(session->counters().resident_max_bytes.value, budget.value / 2);
   for (std::uint64_t b = 0; b < count; ++b) EXPECT_TRUE(kept[b].holds(b)) << b;
   for (Block& block : kept) block.fill(7);
   for (const Block& block : kept) EXPECT_TRUE(block.holds(7));
@@ -160,7 +160,7 @@ TEST(Resident, TheFileOfTheSlowTierFollowsWhatLivesAndNotAddresses) {
     born += bytes;
     if (number % 50 == 49) most = std::max(most, on_disk());
   }
-  EXPECT_GT(session->counters().bytes_out, born.value / 2);
+  EXPECT_GT(session->counters().bytes_out.value, born.value / 2);
   EXPECT_LE(most, file_grows_by + 1_MiB);
   for (std::size_t k = 0; k < blocks.size(); ++k) EXPECT_TRUE(blocks[k].holds(number - blocks.size() + k)) << k;
 }

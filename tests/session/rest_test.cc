@@ -42,8 +42,13 @@ TEST(Rest, BeginsAfterStepsThatMovedNothing) {
 }
 
 TEST(Rest, EndsWhereSomethingMovedAndBeginsLaterEachTime) {
-  for (const auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::faults,
-                             &Counters::stall_count, &Counters::bytes_recomputed}) {
+  constexpr void (*moved[])(Counters&) = {[](Counters& now) { now.bytes_in += Bytes{1}; },
+                                          [](Counters& now) { now.bytes_out += Bytes{1}; },
+                                          [](Counters& now) { now.bytes_dropped += Bytes{1}; },
+                                          [](Counters& now) { now.bytes_recomputed += Bytes{1}; },
+                                          [](Counters& now) { ++now.faults; },
+                                          [](Counters& now) { ++now.stall_count; }};
+  for (const auto something : moved) {
     Rest rest;
     rest.ask();
     Counters now;
@@ -53,7 +58,7 @@ TEST(Rest, EndsWhereSomethingMovedAndBeginsLaterEachTime) {
       EXPECT_EQ(steps, std::min(needed, Rest::most_steps) + (needed > Rest::fewest_steps ? 1 : 0))
           << "the first step finds what moved before";
       EXPECT_TRUE(rest.goes_on(now));
-      now.*counter += 1;
+      something(now);
       EXPECT_FALSE(rest.goes_on(now));
       EXPECT_FALSE(rest.rests());
     }
@@ -121,15 +126,15 @@ TEST(SessionAtRest, KeepsTheBytesOfStepsThatNeedMoreAndWakes) {
   };
   const Trained plenty = train(256_MiB);
   EXPECT_TRUE(plenty.rests);
-  const Bytes budget{plenty.counters.peak_bytes - more * bytes / 2};
+  const Bytes budget{plenty.counters.peak_bytes.value - more * bytes / 2};
   const Trained tight = train(budget);
   EXPECT_EQ(tight.losses, plenty.losses);
   EXPECT_EQ(tight.state, plenty.state);
   EXPECT_GT(tight.rested_at, 0u);
   EXPECT_LE(tight.rested_at, long_enough);
-  EXPECT_GT(tight.counters.bytes_out, 0u);
+  EXPECT_GT(tight.counters.bytes_out.value, 0u);
   EXPECT_FALSE(tight.rests) << "memory is tight from then on";
-  EXPECT_LE(tight.counters.resident_max_bytes, budget.value);
+  EXPECT_LE(tight.counters.resident_max_bytes.value, budget.value);
   EXPECT_EQ(tight.counters.steps, steps);
 }
 

@@ -50,7 +50,8 @@ class Lengths {
     const auto before = player_.counters();
     for (const std::size_t kind : order) step(kind);
     const auto after = player_.counters();
-    in = (after.bytes_in - before.bytes_in) >> 16, out = (after.bytes_out - before.bytes_out) >> 16;
+    in = (after.bytes_in.value - before.bytes_in.value) >> 16,
+    out = (after.bytes_out.value - before.bytes_out.value) >> 16;
     return static_cast<double>((player_.time() - began).value);
   }
   std::uint64_t in = 0, out = 0;

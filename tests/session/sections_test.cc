@@ -123,10 +123,10 @@ class SectionsIn : public ::testing::TestWithParam<std::tuple<std::string, int>>
 TEST_P(SectionsIn, AnyBudgetEndWithTheSameBytes) {
   const auto& [policy, percent] = GetParam();
   const Ran plenty = run(64_MiB, policy);
-  const Bytes budget{plenty.counters.peak_bytes * static_cast<std::uint64_t>(percent) / 100};
+  const Bytes budget{plenty.counters.peak_bytes.value * static_cast<std::uint64_t>(percent) / 100};
   const Ran tight = run(budget, policy);
   EXPECT_EQ(plenty, tight);
-  EXPECT_LE(tight.counters.resident_max_bytes, budget.value);
+  EXPECT_LE(tight.counters.resident_max_bytes.value, budget.value);
   EXPECT_EQ(tight.faults_at_last(), 0U) << "every section brings what it touches";
 }
 INSTANTIATE_TEST_SUITE_P(Each, SectionsIn,
@@ -143,12 +143,12 @@ TEST(Sections, ServeAnOpThatChangesItsHabits) {
   // each of the six ops may fault in a step of its own, also late: plans are made anew when times settle
   constexpr std::uint64_t steps = 40;
   const Ran plenty = run(64_MiB, "vedette", changes, steps);
-  const Bytes budget{plenty.counters.peak_bytes * 60 / 100};
+  const Bytes budget{plenty.counters.peak_bytes.value * 60 / 100};
   // A plan is made beside the program, and has arrived after this time.
   const std::chrono::milliseconds planning{testing::sanitized ? 3000 : 200};
   const Ran tight = run(budget, "vedette", changes, steps, planning);
   EXPECT_EQ(plenty, tight);
-  EXPECT_LE(tight.counters.resident_max_bytes, budget.value);
+  EXPECT_LE(tight.counters.resident_max_bytes.value, budget.value);
   EXPECT_LE(
       std::count_if(tight.faults.begin() + 5, tight.faults.end(), [](std::uint64_t faults) { return faults > 0; }), 6)
       << "six ops, each at most once";
@@ -162,10 +162,10 @@ TEST(Sections, ServeAnOpThatChangesItsHabits) {
 TEST(Sections, GoOnWhereAnOpDoesNotAllocateAsItDid) {
   const Habits changes = [](Backward& loop, std::uint64_t step) { loop.without_scratch = step >= 5; };
   const Ran plenty = run(64_MiB, "vedette", changes);
-  const Bytes budget{plenty.counters.peak_bytes * 60 / 100};
+  const Bytes budget{plenty.counters.peak_bytes.value * 60 / 100};
   const Ran tight = run(budget, "vedette", changes);
   EXPECT_EQ(plenty, tight);
-  EXPECT_LE(tight.counters.resident_max_bytes, budget.value);
+  EXPECT_LE(tight.counters.resident_max_bytes.value, budget.value);
 }
 
 }  // namespace

@@ -35,13 +35,13 @@ class SessionBudget : public ::testing::TestWithParam<Case> {};
 TEST_P(SessionBudget, EndsWithTheSameBytesAsWithPlentyOfMemory) {
   const auto& [percent, slow, policy] = GetParam();
   const Outcome plenty = run(64_MiB, slow, policy);
-  const Bytes budget{plenty.counters.peak_bytes * static_cast<std::uint64_t>(percent) / 100};
+  const Bytes budget{plenty.counters.peak_bytes.value * static_cast<std::uint64_t>(percent) / 100};
   const Outcome tight = run(budget, slow, policy);
   EXPECT_EQ(plenty, tight);
-  EXPECT_LE(tight.counters.resident_max_bytes, budget.value);
-  EXPECT_EQ(plenty.counters.bytes_in, 0u);
+  EXPECT_LE(tight.counters.resident_max_bytes.value, budget.value);
+  EXPECT_EQ(plenty.counters.bytes_in.value, 0u);
   if (percent <= 50) {
-    EXPECT_GT(tight.counters.bytes_in, 0u);
+    EXPECT_GT(tight.counters.bytes_in.value, 0u);
   }
   for (const std::string& m : tight.messages) ADD_FAILURE() << m;
 }
@@ -240,7 +240,8 @@ ReadInTurn read_in_turn(bool liar) {
   }
   ReadInTurn before;
   for (std::uint64_t s = 0; s < 8; ++s) {
-    if (s == 6) before = {session->counters().bytes_out, spared.bytes()};  // planned, each block was written out once
+    if (s == 6)
+      before = {session->counters().bytes_out.value, spared.bytes()};  // planned, each block was written out once
     const auto step = session->step();
     for (std::uint64_t b = 0; b < 40; ++b) {
       const void* const read[] = {blocks[b].address()};
@@ -249,7 +250,7 @@ ReadInTurn read_in_turn(bool liar) {
       if (liar) blocks[b].fill(b + (s + 1) * 100);
     }
   }
-  return {session->counters().bytes_out - before.bytes_out, spared.bytes() - before.bytes_spared};
+  return {session->counters().bytes_out.value - before.bytes_out, spared.bytes() - before.bytes_spared};
 }
 
 TEST(Session, WritesWhatIsOnlyReadNoSecondTime) {
@@ -352,6 +353,37 @@ TEST(Session, SaysWhatItCannotKeepResident) {
     EXPECT_NE(messages[0].find("cannot be kept in fast memory"), std::string::npos) << messages[0];
   }
   EXPECT_TRUE(block.holds(1));
+}
+
+// Of every 1.x: this compiles.
+TEST(WhatStays, AreTheOptionsOf1_0) {
+  const SessionOptions options{.fast_memory = 2_MiB,
+                               .fast = "dram",
+                               .gpu = nullptr,
+                               .table_memory = {},
+                               .slow = "host",
+                               .max_writes = "",
+                               .endurance = "",
+                               .policy = "vedette",
+                               .chunk = 64_KiB,
+                               .warmup_steps = 1,
+                               .profile = ProfileTicks::layers,
+                               .tracker = "best",
+                               .observer = nullptr,
+                               .on_message = {},
+                               .on_progress = {},
+                               .verbose = true,
+                               .seed = 1,
+                               .ranks = 1,
+                               .interference_percent = {},
+                               .fault_time = {},
+                               .checksums = true,
+                               .pressure = false,
+                               .enabled = true,
+                               .record = "",
+                               .share = "",
+                               .recompute = Recompute::off};
+  EXPECT_TRUE(Session::open(options));
 }
 
 }  // namespace

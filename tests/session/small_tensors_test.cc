@@ -85,13 +85,13 @@ TEST_P(SmallTensors, MayBeMoreThanTheBudget) {
   }
   EXPECT_EQ(wrong(tensors), 0u);
   const Counters counters = session->counters();
-  EXPECT_LE(counters.resident_max_bytes, budget.value);
+  EXPECT_LE(counters.resident_max_bytes.value, budget.value);
   if (count * bytes > budget.value) {
     EXPECT_GT(counters.faults, 0u);
   }
   tensors.clear();
-  EXPECT_EQ(session->counters().live_bytes, 0u);
-  EXPECT_LE(session->counters().resident_bytes, budget.value / 8 + 2 * chunk.value) << "the dead keep no frames";
+  EXPECT_EQ(session->counters().live_bytes.value, 0u);
+  EXPECT_LE(session->counters().resident_bytes.value, budget.value / 8 + 2 * chunk.value) << "the dead keep no frames";
   for (const std::string& message : messages) ADD_FAILURE() << message;
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, SmallTensors,
@@ -116,7 +116,7 @@ TEST(SmallTensorsInOps, AreThereWhenTheOpRuns) {
     }
   }
   EXPECT_EQ(session->counters().faults, before);
-  EXPECT_GT(session->counters().bytes_in, 0u);
+  EXPECT_GT(session->counters().bytes_in.value, 0u);
 }
 
 TEST(SmallTensorsInOps, StayWhileTheProgramHoldsThem) {
@@ -177,7 +177,7 @@ TEST(SmallTensorsOfALoop, NeverFaultWhereTheyAreFew) {
   const std::uint64_t before = session->counters().faults;
   for (std::uint64_t s = 4; s < 12; ++s) loop.step(s);
   EXPECT_EQ(session->counters().faults, before);
-  EXPECT_GT(session->counters().bytes_in, 0u);
+  EXPECT_GT(session->counters().bytes_in.value, 0u);
   for (const std::string& message : messages) ADD_FAILURE() << message;
 }
 

@@ -82,16 +82,16 @@ class ThreeTiers : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ThreeTiers, EndWithTheSameBytesAndCountThemByLevel) {
   const Outcome plenty = run(64_MiB, "host", GetParam());
-  const Bytes budget{plenty.counters.peak_bytes * 3 / 10};
+  const Bytes budget{plenty.counters.peak_bytes.value * 3 / 10};
   for (const char* const host : {"host:1MiB", "host:4MiB", "host:64MiB"}) {
     SCOPED_TRACE(host);
     Witness witness;
     bool agrees = false;
     const auto compare = [&](const Counters& c) {
-      agrees = witness.moved_bytes(Verb::fetch, 1) == c.bytes_in - c.far_bytes_in &&
-               witness.moved_bytes(Verb::fetch, 2) == c.far_bytes_in &&
-               witness.moved_bytes(Verb::evict, 1) == c.bytes_out - c.far_bytes_out &&
-               witness.moved_bytes(Verb::evict, 2) == c.far_bytes_out;
+      agrees = witness.moved_bytes(Verb::fetch, 1) == c.bytes_in.value - c.far_bytes_in.value &&
+               witness.moved_bytes(Verb::fetch, 2) == c.far_bytes_in.value &&
+               witness.moved_bytes(Verb::evict, 1) == c.bytes_out.value - c.far_bytes_out.value &&
+               witness.moved_bytes(Verb::evict, 2) == c.far_bytes_out.value;
     };
     const Outcome tight =
         run(budget, std::string(host) + "+nvme:" + ::testing::TempDir(), GetParam(), &witness, compare);
@@ -99,12 +99,12 @@ TEST_P(ThreeTiers, EndWithTheSameBytesAndCountThemByLevel) {
     EXPECT_EQ(plenty, tight);
     EXPECT_THAT(tight.messages, ::testing::IsEmpty());
     const Counters& c = tight.counters;
-    EXPECT_LE(c.resident_max_bytes, budget.value);
-    EXPECT_GT(c.bytes_in, c.far_bytes_in) << "some came from host memory";
-    EXPECT_LE(witness.last.far_bytes_in, witness.last.bytes_in);
+    EXPECT_LE(c.resident_max_bytes.value, budget.value);
+    EXPECT_GT(c.bytes_in.value, c.far_bytes_in.value) << "some came from host memory";
+    EXPECT_LE(witness.last.far_bytes_in.value, witness.last.bytes_in.value);
     const bool holds_all = std::string_view(host) == "host:64MiB";
-    EXPECT_EQ(c.far_bytes_out + c.moved_between_slow_tiers == 0, holds_all);
-    EXPECT_EQ(c.far_bytes_in == 0, holds_all);
+    EXPECT_EQ(c.far_bytes_out.value + c.moved_between_slow_tiers.value == 0, holds_all);
+    EXPECT_EQ(c.far_bytes_in.value == 0, holds_all);
   }
 }
 INSTANTIATE_TEST_SUITE_P(Policies, ThreeTiers, ::testing::Values("vedette", "on-demand", "sentinel"),
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, ThreeTiers, ::testing::Values("vedette", "on-
                          });
 
 TEST(ThreeTiersPlanned, AMachineOfMeasuredLinksIsPlannedForAndThePlansTiersReachTheStore) {
-  const Bytes budget{run(64_MiB, "host", "vedette").counters.peak_bytes * 3 / 10};
+  const Bytes budget{run(64_MiB, "host", "vedette").counters.peak_bytes.value * 3 / 10};
   bool dealt = false;
   // A plan deals between the tiers where host memory holds most of what leaves; measured links decide how much.
   for (std::uint64_t mib = 8; mib <= 16 && !dealt; ++mib) {
@@ -138,7 +138,7 @@ TEST(ThreeTiersPlanned, AMachineOfMeasuredLinksIsPlannedForAndThePlansTiersReach
     EXPECT_FALSE(broken.has_value()) << broken->message;
     dealt = witness.planned_a_move(Verb::evict, {0}, {1}) && witness.planned_a_move(Verb::evict, {0}, {2});
     if (!dealt) continue;
-    EXPECT_GT(tight.counters.far_bytes_out, 0u) << "the plan's target reached the store";
+    EXPECT_GT(tight.counters.far_bytes_out.value, 0u) << "the plan's target reached the store";
   }
   if (!dealt) GTEST_SKIP() << "no plan for the links measured here deals between the tiers";
 }

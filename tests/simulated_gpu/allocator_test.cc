@@ -179,33 +179,33 @@ TEST_F(Inside, CountersHaveWhatTheProcessHoldsOnTheDevice) {
   Guard guard{{.fast_memory = 16_MiB, .fast = "gpu:0"}};
   at::Tensor product = at::ones({64, 64}, on_gpu).mm(at::ones({64, 64}, on_gpu));
   const GpuBytes before = guard.counters().gpu;
-  EXPECT_EQ(before.context, (100_MiB).value);
-  EXPECT_GT(before.workspaces, 0u);
-  EXPECT_EQ(before.large, 0u);
-  EXPECT_EQ(before.on_device, driver->in_use() + before.context);
-  EXPECT_EQ(before.beside, before.on_device - (16_MiB).value);
+  EXPECT_EQ(before.context, 100_MiB);
+  EXPECT_GT(before.workspaces, Bytes{});
+  EXPECT_EQ(before.large, Bytes{});
+  EXPECT_EQ(before.on_device, Bytes{driver->in_use()} + before.context);
+  EXPECT_EQ(before.beside, before.on_device - 16_MiB);
 
   at::Tensor large = at::ones({5 * words}, on_gpu);  // 20 MiB
   GpuBytes with = guard.counters().gpu;
-  EXPECT_EQ(with.large, static_cast<std::uint64_t>(5 * bytes));
-  EXPECT_EQ(with.on_device, driver->in_use() + with.context);
+  EXPECT_EQ(with.large, Bytes{5 * bytes});
+  EXPECT_EQ(with.on_device, Bytes{driver->in_use()} + with.context);
   EXPECT_GE(with.beside, before.beside + with.large);
-  const std::uint64_t most = with.beside;
+  const Bytes most = with.beside;
   caching::get()->beginAllocateToPool(0, {0, 2}, [](cudaStream_t) { return true; });
   at::Tensor in_pool = at::ones({words}, on_gpu);
   caching::get()->endAllocateToPool(0, {0, 2});
   with = guard.counters().gpu;
-  EXPECT_GE(with.pools, static_cast<std::uint64_t>(bytes));
-  EXPECT_EQ(with.on_device, driver->in_use() + with.context);
+  EXPECT_GE(with.pools, Bytes{bytes});
+  EXPECT_EQ(with.on_device, Bytes{driver->in_use()} + with.context);
 
   in_pool.reset();
   large.reset();
   caching::get()->releasePool(0, {0, 2});
   caching::emptyCache();
   const GpuBytes after = guard.counters().gpu;
-  EXPECT_EQ(after.large, 0u);
-  EXPECT_EQ(after.pools, 0u);
-  EXPECT_EQ(after.on_device, driver->in_use() + after.context);
+  EXPECT_EQ(after.large, Bytes{});
+  EXPECT_EQ(after.pools, Bytes{});
+  EXPECT_EQ(after.on_device, Bytes{driver->in_use()} + after.context);
   EXPECT_GE(after.most_beside, most) << "the most is of all moments";
   EXPECT_LT(after.beside, most);
 }

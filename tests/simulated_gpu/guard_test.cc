@@ -133,13 +133,13 @@ TEST_F(GpuGuard, MemoryThatOutlivesTheStorageThatHeldItStays) {
 
 // 3: a storage that is freed while it is away.
 TEST_F(GpuGuard, AStorageThatIsFreedWhileItIsAwayLeavesNothing) {
-  const auto live = guard_->counters().live_bytes;
+  const auto live = guard_->counters().live_bytes.value;
   for (int round = 0; round < 5; ++round) {
     at::Tensor tensor = filled(3);
     crowd();
     ASSERT_TRUE(is_away(tensor));
   }
-  EXPECT_EQ(guard_->counters().live_bytes, live);
+  EXPECT_EQ(guard_->counters().live_bytes.value, live);
   at::Tensor after = filled(8);
   crowd();
   expect_all(after, 8);
@@ -405,7 +405,7 @@ TEST_F(GpuGuard, OutOfMemoryInAStepIsLibtorchsErrorAndTheGuardGoesOn) {
   crowd();
   expect_all(kept, 3);
   EXPECT_EQ(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 6u);
-  EXPECT_LE(guard_->counters().resident_max_bytes, budget.value);
+  EXPECT_LE(guard_->counters().resident_max_bytes.value, budget.value);
 }
 
 // And with one result more than there is room for; the guard goes on.
@@ -426,7 +426,7 @@ TEST_F(GpuGuard, AnOperatorWhoseOperandsExceedTheBudgetRunsWithMemoryBesideIt) {
   EXPECT_GT(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 6u);
   const auto says = [](const std::string& each) { return each.find("beside the budget") != each.npos; };
   EXPECT_EQ(std::count_if(messages_.begin(), messages_.end(), says), 1);
-  EXPECT_LE(guard_->counters().resident_max_bytes, budget.value);
+  EXPECT_LE(guard_->counters().resident_max_bytes.value, budget.value);
 }
 
 // Of libtorch's own allocator, until the device has no piece of so many bytes.
@@ -536,13 +536,13 @@ TEST_F(GpuGuard, WhereNothingMovesOperatorsAreNotHeardAndWhatMovesLaterIsRight) 
   EXPECT_EQ(guard_->counters().ops, before.ops);
   EXPECT_EQ(guard_->counters().steps, before.steps + 10);
   EXPECT_EQ(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 0u) << "of a backward pass, too";
-  EXPECT_EQ(guard_->counters().live_bytes, before.live_bytes);
+  EXPECT_EQ(guard_->counters().live_bytes.value, before.live_bytes.value);
 
   std::vector<at::Tensor> others;  // three times the budget
   for (int i = 0; i < 96; ++i) others.push_back(filled(i));
   EXPECT_LE(adapter::GpuStorages::opened()->pieces_beside_the_budget(), 1u) << "the one that woke it";
   for (int i = 0; i < 96; ++i) expect_all(others[static_cast<std::size_t>(i)], static_cast<float>(i));
-  EXPECT_GT(guard_->counters().bytes_out, 0u);
+  EXPECT_GT(guard_->counters().bytes_out.value, 0u);
   train(4);
 
   at::Tensor plain = at::full({many}, 1.0).requires_grad_();
@@ -589,7 +589,7 @@ TEST_F(GpuGuard, TheDeviceHoldsTheBudgetAndWhatLibtorchReserves) {
   EXPECT_LE(before, budget.value + static_cast<std::size_t>(reserved()))
       << "opening measures the link in the budget's memory";
   EXPECT_LE(control().most_in_use(), budget.value + static_cast<std::size_t>(reserved()));
-  EXPECT_GT(guard_->counters().bytes_out, 0u);
+  EXPECT_GT(guard_->counters().bytes_out.value, 0u);
 }
 
 // What is left out comes first in a list of operands: x[:, numbers].

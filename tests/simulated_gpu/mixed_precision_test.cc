@@ -65,8 +65,8 @@ Trained train(const std::string& name, std::optional<Bytes> budget) {
   trained.state = examples::digests(*model);
   if (guard) {
     const Counters counters = guard->counters();
-    trained.peak = counters.resident_max_bytes;
-    trained.moved = counters.bytes_out;
+    trained.peak = counters.resident_max_bytes.value;
+    trained.moved = counters.bytes_out.value;
     trained.phase = guard->session().phase();
   }
   return trained;

@@ -129,11 +129,12 @@ class GpuRecompute : public ::testing::Test {
       for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(inside[i] == plain[i]) << "value " << i;
       const Counters counters = guard.counters();
       EXPECT_GT(counters.ops_recomputed, 0u);
-      EXPECT_LE(counters.resident_max_bytes, budget.value);
+      EXPECT_LE(counters.resident_max_bytes.value, budget.value);
       std::printf("%lu %%: %lu ops ran again, %.1f MiB recomputed; in %.1f MiB, out %.1f MiB\n",
                   static_cast<unsigned long>(percent), static_cast<unsigned long>(counters.ops_recomputed),
-                  static_cast<double>(counters.bytes_recomputed) / 1048576,
-                  static_cast<double>(counters.bytes_in) / 1048576, static_cast<double>(counters.bytes_out) / 1048576);
+                  static_cast<double>(counters.bytes_recomputed.value) / 1048576,
+                  static_cast<double>(counters.bytes_in.value) / 1048576,
+                  static_cast<double>(counters.bytes_out.value) / 1048576);
       for (const PlannedStep& step : guard.session().planned_steps()) count(step.trace);
     }
   }

@@ -57,9 +57,9 @@ inline Resumed resume(const std::string& name, std::optional<Bytes> budget, c10:
     }
     run(steps, guard ? &*guard : nullptr);
     if (guard && turn == 0) {
-      resumed.peak = {guard->counters().peak_bytes};
+      resumed.peak = {guard->counters().peak_bytes.value};
       resumed.smallest = guard->session().smallest_budget();
-      resumed.moved = guard->counters().bytes_in;
+      resumed.moved = guard->counters().bytes_in.value;
     }
     guard.reset();
     run(1, nullptr);

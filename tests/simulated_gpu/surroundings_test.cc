@@ -90,7 +90,7 @@ TEST_F(Surroundings, BytesOfTheDeviceAreComparedThereToTheLastOne) {
 
 TEST_F(Surroundings, TensorsOfAnotherGpuAreLibtorchsOwn) {
   Guard& guard = open();
-  const auto live = guard.counters().live_bytes;
+  const auto live = guard.counters().live_bytes.value;
   const c10::Device other(at::kCUDA, 1);
   at::Tensor there;
   for (int i = 0; i < 3; ++i) {
@@ -98,11 +98,11 @@ TEST_F(Surroundings, TensorsOfAnotherGpuAreLibtorchsOwn) {
     there = filled(3, other);
     there.add_(1);
   }
-  EXPECT_EQ(guard.counters().live_bytes, live);
+  EXPECT_EQ(guard.counters().live_bytes.value, live);
   EXPECT_EQ(there.storage().data_ptr().device(), other);
   const Guard::Named named[] = {{.tensor = there, .name = "there"}};
   guard.watch(named);
-  EXPECT_EQ(guard.counters().live_bytes, live);
+  EXPECT_EQ(guard.counters().live_bytes.value, live);
   EXPECT_TRUE(all_are(there, 4));
 }
 
@@ -112,14 +112,14 @@ TEST_F(Surroundings, AGuardMayBeOfAnyGpu) {
   std::vector<at::Tensor> before;
   for (int i = 0; i < 3; ++i) before.push_back(filled(i, second));
   Guard& guard = guard_.emplace(GuardOptions{.fast_memory = budget, .fast = "cuda:1", .slow = "host"});
-  EXPECT_EQ(guard.counters().live_bytes, 0u);
+  EXPECT_EQ(guard.counters().live_bytes.value, 0u);
   for (const at::Tensor& each : before) {
     const Guard::Named named[] = {{.tensor = each, .name = "before"}};
     guard.watch(named);
   }
-  EXPECT_EQ(guard.counters().live_bytes, 3 * before[0].nbytes());
+  EXPECT_EQ(guard.counters().live_bytes.value, 3 * before[0].nbytes());
   const at::Tensor of_the_first = filled(7);
-  EXPECT_EQ(guard.counters().live_bytes, 3 * before[0].nbytes());
+  EXPECT_EQ(guard.counters().live_bytes.value, 3 * before[0].nbytes());
   std::vector<at::Tensor> made;
   for (int round = 0; round < 8; ++round) {
     const auto step = guard.step();
@@ -129,7 +129,7 @@ TEST_F(Surroundings, AGuardMayBeOfAnyGpu) {
     }
   }
   for (int i = 0; i < 12; ++i) EXPECT_TRUE(all_are(made[static_cast<std::size_t>(i)], static_cast<float>(i + 8))) << i;
-  EXPECT_GT(guard.counters().bytes_in, 0u);
+  EXPECT_GT(guard.counters().bytes_in.value, 0u);
   EXPECT_TRUE(all_are(of_the_first, 7));
   guard_.reset();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(before[static_cast<std::size_t>(i)].device(), second);
@@ -400,15 +400,15 @@ TEST_F(Surroundings, AModelAndItsOptimizersStateMayBeLargerThanTheBudgetThatWatc
   for (int turn = 0; turn < 2; ++turn) {
     Guard& guard = open();
     guarded.watch(guard);
-    EXPECT_LE(guard.counters().resident_max_bytes, budget.value);
-    EXPECT_EQ(guard.counters().bytes_out, 0u) << "what does not fit goes to the host at once";
+    EXPECT_LE(guard.counters().resident_max_bytes.value, budget.value);
+    EXPECT_EQ(guard.counters().bytes_out.value, 0u) << "what does not fit goes to the host at once";
     EXPECT_FALSE(is_away(guarded.layers[0]->weight)) << "what is watched first stays";
     EXPECT_TRUE(is_away(guarded.layers[9]->weight));
     for (int i = 0; i < 5; ++i) {
       const auto step = guard.step();
       guarded.step();
     }
-    EXPECT_LE(guard.counters().resident_max_bytes, budget.value);
+    EXPECT_LE(guard.counters().resident_max_bytes.value, budget.value);
     guard_.reset();
     guarded.step();
     for (int i = 0; i < 6; ++i) plain.step();

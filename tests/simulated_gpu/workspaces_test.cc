@@ -88,9 +88,9 @@ TEST_F(WorkspacesOfProducts, AreLibtorchsOwnMemoryAndTheRangeGoesWithItsGuard) {
 TEST_F(WorkspacesOfProducts, ThatAnOpMakesBecomeLibtorchsOwnWhenItEnds) {
   const std::vector<float> plain = train(nullptr, [] {});
   auto first = guard(2_MiB);
-  const auto live = first->counters().live_bytes;
+  const auto live = first->counters().live_bytes.value;
   EXPECT_EQ(train(first.get(), [] { clear_workspaces(); }), plain);
-  EXPECT_EQ(first->counters().live_bytes, live);
+  EXPECT_EQ(first->counters().live_bytes.value, live);
   first.reset();
   EXPECT_EQ(train(nullptr, [] {}), plain);
   first = guard(most_of_it);
@@ -148,7 +148,7 @@ TEST_P(LargeWorkspaces, LieBesideTheBudget) {
   EXPECT_GE(allocated(), before + (plain.empty() || for_each_product ? large : 0)) << "before a step";
   const std::vector<float> guarded = train(one.get());
   EXPECT_GE(allocated(), large);
-  EXPECT_GT(one->counters().bytes_in, 0u) << "6 MiB are less than a step needs";
+  EXPECT_GT(one->counters().bytes_in.value, 0u) << "6 MiB are less than a step needs";
   one.reset();
   if (plain.empty()) plain = train(nullptr);
   EXPECT_EQ(guarded, plain);
@@ -184,7 +184,7 @@ TEST_F(GpuWorkspaces, ThatAreKeptInTheRangeAreLeftOutByThePlanAndASteadyStepMove
   for (int i = 0; i < 8; ++i) weights.push_back(at::full({many}, 1.0 * i, device));
   std::uint64_t moved = 0;
   for (int s = 0; s < 12; ++s) {
-    if (s == 8) moved = one->counters().bytes_in + one->counters().bytes_out;
+    if (s == 8) moved = one->counters().bytes_in.value + one->counters().bytes_out.value;
     const auto step = one->step();
     at::Tensor sum = at::zeros({many}, device);
     for (at::Tensor& weight : weights) {
@@ -194,7 +194,7 @@ TEST_F(GpuWorkspaces, ThatAreKeptInTheRangeAreLeftOutByThePlanAndASteadyStepMove
     for (at::Tensor& weight : weights) sum = sum + weight.mul(2);
   }
   EXPECT_EQ(one->session().phase(), "planned");
-  EXPECT_EQ(one->counters().bytes_in + one->counters().bytes_out, moved);
+  EXPECT_EQ(one->counters().bytes_in.value + one->counters().bytes_out.value, moved);
   for (int i = 0; i < 8; ++i) EXPECT_TRUE(weights[static_cast<std::size_t>(i)].cpu().eq(i + 12).all().item<bool>());
   kept = {};
 }

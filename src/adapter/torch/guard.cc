@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -30,6 +31,7 @@
 #include "adapter/torch/watched.h"
 #include "base/gpu_name.h"
 #include "base/readable.h"
+#include "session/differing_option.h"
 #include "vedette/torch.h"
 
 namespace vedette {
@@ -87,15 +89,13 @@ void speak(GuardOptions& options) {
 
 std::atomic<pid_t> guard_lives_in{0};  // process
 
-// One guard at a time in a process, from before the session is opened until after it is closed.
+// One first guard at a time in a process, from before the session is opened until after it is closed.
 class OnlyGuard {
  public:
   OnlyGuard() {
     if (guard_lives_in.exchange(::getpid()) == ::getpid()) {
       throw Failure({Cause::unavailable,
-                     "A guard lives already in this process; end it before making another one (in Python: "
-                     "vedette.current_guard().close()).",
-                     0});
+                     "another thread opens or ends a guard of this process now; open this one afterwards.", 0});
     }
   }
   ~OnlyGuard() {
@@ -135,13 +135,16 @@ Fraction::operator Bytes() const {
 
 struct Guard::State {
   std::optional<OnlyGuard> only;
+  GuardOptions options;                 // of the first guard, as the program has them
+  std::map<const Guard*, Bytes> parts;  // of the budget
+  Result<FastMemory> change_part(const Guard& guard, Bytes bytes);
   std::optional<adapter::GuardRecording> recording;  // outlives the session
   std::unique_ptr<Session> session;
   adapter::LayerTracker layers;
   std::optional<adapter::Watched> watched;
   std::optional<adapter::Announcer> announcer;
   adapter::GpuStorages* gpu = nullptr;
-  std::function<void(std::string_view)> say;
+  std::function<void(std::string_view)> say, progress;
   std::atomic<bool> step_runs = false;  // seq_cst: another thread's step is refused
   struct {                              // of the step that runs
     bool hears_ops = false;
@@ -153,10 +156,13 @@ struct Guard::State {
   void look_for_parameters();
   void tell_of_parameters();
   bool is_off() const noexcept { return !announcer; }
-  bool begins_to_watch();  // false: it is off; throws in a child
+  bool begins_to_watch(const Guard& guard);  // false: it is off; throws in a child
 };
 
 namespace {
+
+std::mutex living_mutex;
+std::weak_ptr<void> living_state;
 
 Bytes of_gpu(Fraction share, std::uint64_t bytes) {
   return {static_cast<std::uint64_t>(share.value * static_cast<double>(bytes))};
@@ -170,7 +176,42 @@ std::size_t smallest_of(Bytes budget) {
 
 }  // namespace
 
-Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
+// Of this process: a child of fork() opens its own.
+std::shared_ptr<Guard::State> Guard::living() {
+  const std::lock_guard lock(living_mutex);
+  auto state = std::static_pointer_cast<State>(living_state.lock());
+  return state != nullptr && guard_lives_in.load() == ::getpid() ? state : nullptr;
+}
+
+Result<FastMemory> Guard::State::change_part(const Guard& guard, Bytes bytes) {
+  Bytes together = bytes;
+  for (const auto& [each, part] : parts)
+    if (each != &guard) together += part;
+  auto changed = session->set_fast_memory(together);
+  if (changed) parts[&guard] = bytes;
+  return changed;
+}
+
+void Guard::join(GuardOptions options) {
+  const auto refuse = [](std::string sentence) {
+    throw Failure({.cause = Cause::unsupported, .message = std::move(sentence), .errno_value = 0});
+  };
+  if (state_->step_runs) refuse("a step of a guard of this process runs; open another guard between steps.");
+  if (const char* const option = detail::differing_option(state_->options, options))
+    refuse(std::string("a second guard shares the memory of the one that lives, where `") + option +
+           "` has another value; leave it out, or end that guard first (in Python: vedette.current_guard().close()).");
+  const auto given = std::exchange(last_fraction, std::nullopt);
+  if (state_->gpu != nullptr && given && given->second == options.fast_memory)
+    options.fast_memory = of_gpu(given->first, state_->gpu->memory_of_device());
+  fraction_was_divided.store(false);
+  if (options.fast_memory.value == 0) return static_cast<void>(state_->parts[this] = {});
+  if (auto more = state_->change_part(*this, options.fast_memory); !more) throw Failure(more.error());
+  if (state_->progress)
+    state_->progress("a guard beside another one: they share " + readable(session().budget()) +
+                     " of fast memory, and all of it serves the step that runs");
+}
+
+Guard::Guard(GuardOptions options) : state_(std::make_shared<State>()) {
   if (!options.enabled || adapter::guards_are_switched_off()) {
     speak(options);
     if (options.enabled && options.on_progress) options.on_progress("VEDETTE_OFF is set: this guard does nothing");
@@ -179,7 +220,13 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
     state_->session = Session::switched_off();
     return;
   }
+  if (auto first = living()) {
+    state_ = std::move(first);
+    join(std::move(options));
+    return;
+  }
   state_->only.emplace();
+  state_->options = options;
   // First: libtorch remembers whether there is CUDA from when it is first asked.
   const auto given = std::exchange(last_fraction, std::nullopt);
   const bool on_gpu = !is_host_memory(options.fast);
@@ -215,6 +262,7 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
   options.record.clear();
   state.session = Session::open(std::move(options)).value();
   state.say = say;
+  state.progress = progress;
   state.watched.emplace(*state.session, state.layers, say);
   state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, {}, chunk, state.gpu});
   adapter::install_allocator();
@@ -228,10 +276,23 @@ Guard::Guard(GuardOptions options) : state_(std::make_unique<State>()) {
     adapter::activate_allocator(state.session.get());
     adapter::begin_to_hold(*state.session, say);
   }
+  state.parts[this] = state.session->budget();
+  const std::lock_guard lock(living_mutex);
+  living_state = state_;
 }
 
 Guard::~Guard() {
   if (state_->is_off()) return;
+  state_->watched->forget(this);
+  if (state_->parts.size() > 1) {
+    if (!session().in_child()) static_cast<void>(state_->change_part(*this, {}));
+    state_->parts.erase(this);
+    return;
+  }
+  {
+    const std::lock_guard lock(living_mutex);
+    living_state.reset();
+  }
   adapter::stop_announcing(*state_->announcer);
   adapter::stop_holding(session());
   adapter::deactivate_allocator(state_->session.get());
@@ -242,8 +303,9 @@ Guard::~Guard() {
   if (state_->gpu != nullptr) state_->gpu->bring_all_home(session(), state_->say);
 }
 
-bool Guard::State::begins_to_watch() {
+bool Guard::State::begins_to_watch(const Guard& guard) {
   if (is_off()) return false;
+  watched->belongs_to(&guard);
   if (auto error = session->in_child() ? session->take_error() : std::nullopt) throw Failure(*std::move(error));
   if (gpu != nullptr) {
     adapter::hear_operators_of_gpu(*session);  // watched tensors may begin away
@@ -254,18 +316,18 @@ bool Guard::State::begins_to_watch() {
 }
 
 void Guard::watch(torch::nn::Module& module, std::string_view name) {
-  if (state_->begins_to_watch()) state_->watched->watch(module, std::string(name));
+  if (state_->begins_to_watch(*this)) state_->watched->watch(module, std::string(name));
 }
 void Guard::watch(torch::optim::Optimizer& optimizer) {
-  if (state_->begins_to_watch()) state_->watched->watch(optimizer);
+  if (state_->begins_to_watch(*this)) state_->watched->watch(optimizer);
 }
 void Guard::watch(std::span<const Named> tensors) {
-  if (!state_->begins_to_watch()) return;
+  if (!state_->begins_to_watch(*this)) return;
   for (const Named& each : tensors) state_->watched->watch(each.tensor, each.name, each.kind);
   state_->watched->end_of_a_list();
 }
 void Guard::bring_home() {
-  if (!state_->is_off()) state_->watched->bring_home();
+  if (state_->begins_to_watch(*this)) state_->watched->bring_home(this);
 }
 
 Guard::Step Guard::step() { return Step(*this); }
@@ -285,7 +347,7 @@ ResidentScope Guard::resident(const at::Tensor& tensor) {
 }
 
 FastMemory Guard::set_fast_memory(Bytes bytes) {
-  auto got = session().set_fast_memory(bytes);
+  auto got = state_->is_off() ? session().set_fast_memory(bytes) : state_->change_part(*this, bytes);
   if (!got) throw Failure(got.error());
   return *std::move(got);
 }

@@ -140,7 +140,7 @@ void Watched::remember(const at::Tensor& tensor, const std::string& name, std::o
     if (entries_.size() >= most_entries_) forget_the_dead();
     auto weak = part.storage().getWeakStorageImpl();
     entries_.insert_or_assign(storage_of(part),
-                              Entry{std::move(weak), name, layer, WeakTensor(part.getIntrusivePtr())});
+                              Entry{std::move(weak), name, layer, WeakTensor(part.getIntrusivePtr()), owner_});
   });
 }
 
@@ -240,7 +240,7 @@ void Watched::watch(torch::nn::Module& module, const std::string& name) {
     remember(tensor, tensor_name, layer);
   });
   end_of_a_list();
-  modules_.push_back({&module, name});
+  modules_.push_back({&module, name, owner_});
 }
 
 void Watched::watch(torch::optim::Optimizer& optimizer) {
@@ -255,7 +255,7 @@ void Watched::watch(torch::optim::Optimizer& optimizer) {
         states_[storage_of(parameter)] = States{states_of(group.options()), 0};
   }
   end_of_a_list();
-  optimizers_.push_back(&optimizer);
+  optimizers_.push_back({&optimizer, owner_});
 }
 
 void Watched::watch(const at::Tensor& tensor, const std::string& name, TensorKind kind) {
@@ -265,32 +265,52 @@ void Watched::watch(const at::Tensor& tensor, const std::string& name, TensorKin
 }
 
 void Watched::remember_what_came_later() {
-  std::vector<std::pair<at::Tensor, std::string>> gradients;
+  struct Gradient {
+    at::Tensor tensor;
+    std::string name;
+    Owner owner;
+  };
+  std::vector<Gradient> gradients;
   for (const auto& [storage, entry] : entries_) {
     const auto alive = entry.tensor.lock();
     if (!alive.defined()) continue;
     const at::Tensor tensor(alive);
-    if (tensor.is_leaf() && tensor.grad().defined()) gradients.emplace_back(tensor.grad(), entry.name + ".grad");
+    if (tensor.is_leaf() && tensor.grad().defined())
+      gradients.push_back({tensor.grad(), entry.name + ".grad", entry.owner});
   }
-  for (const auto& [gradient, name] : gradients) remember(gradient, name, std::nullopt);
+  for (const Gradient& each : gradients) {
+    belongs_to(each.owner);
+    remember(each.tensor, each.name, std::nullopt);
+  }
   const auto note = [this](const at::Tensor& tensor, const std::string& name, TensorKind, auto layer) {
     remember(tensor, name, layer);
     if (tensor.defined() && tensor.is_leaf() && tensor.grad().defined())
       remember(tensor.grad(), name + ".grad", std::nullopt);
   };
-  for (const WatchedModule& watched : modules_) walk(*watched.module, watched.name, note);
-  for (torch::optim::Optimizer* optimizer : optimizers_) walk(*optimizer, note);
+  for (const WatchedModule& watched : modules_) {
+    belongs_to(watched.owner);
+    walk(*watched.module, watched.name, note);
+  }
+  for (const WatchedOptimizer& watched : optimizers_) {
+    belongs_to(watched.owner);
+    walk(*watched.optimizer, note);
+  }
+}
+
+void Watched::forget(Owner owner) {
+  std::erase_if(modules_, [owner](const WatchedModule& each) { return each.owner == owner; });
+  std::erase_if(optimizers_, [owner](const WatchedOptimizer& each) { return each.owner == owner; });
 }
 
 // Storages in memory of the session, but for those that other libraries have, too.
-std::vector<c10::intrusive_ptr<c10::StorageImpl>> Watched::away() {
+std::vector<c10::intrusive_ptr<c10::StorageImpl>> Watched::away(Owner owner) {
   remember_what_came_later();
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> away;
   std::vector<const c10::StorageImpl*> addresses;
   for (const auto& [address, entry] : entries_) {
     auto storage = entry.storage.lock();
     const void* const memory = storage ? session_memory(*storage) : nullptr;
-    if (memory == nullptr || !Session::owns(memory)) continue;
+    if (entry.owner != owner || memory == nullptr || !Session::owns(memory)) continue;
     addresses.push_back(address);
     away.push_back(std::move(storage));
   }
@@ -304,9 +324,9 @@ std::vector<c10::intrusive_ptr<c10::StorageImpl>> Watched::away() {
   return away;
 }
 
-void Watched::bring_home() {
+void Watched::bring_home(Owner owner) {
   // 1. list 2. is there room 3. take all of it 4. move
-  const auto away = this->away();
+  const auto away = this->away(owner);
   Bytes wanted;
   for (const auto& storage : away) wanted += Bytes{storage->nbytes()};
   const auto refuse = [&](const std::string& why) {

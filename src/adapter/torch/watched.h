@@ -42,6 +42,12 @@ class Watched {
   using Say = std::function<void(std::string_view)>;
   Watched(Session& session, LayerTracker& layers, Say say) : session_(session), layers_(layers), say_(std::move(say)) {}
 
+  using Owner = const void*;  // a guard
+  // What is watched from now on is this one's.
+  void belongs_to(Owner owner) noexcept { owner_ = owner; }
+  // Its modules and optimizers may die.
+  void forget(Owner owner);
+
   // Throws Failure when the arena has no room. Tensors that were adopted until then stay adopted.
   void watch(torch::nn::Module& module, const std::string& name);
   void watch(torch::optim::Optimizer& optimizer);
@@ -50,10 +56,10 @@ class Watched {
   // Says what stayed where it is. Addresses may be another file's by the next list.
   void end_of_a_list();
 
-  // Moves watched tensors, later ones of watched modules and optimizers, and gradients, into ordinary memory. Those
+  // Moves tensors that it watches, later ones of its modules and optimizers, and gradients, into ordinary memory. Those
   // that are exported stay, with a sentence. Throws Failure of Cause::out_of_memory, and changes nothing, when less
   // than that is available.
-  void bring_home();
+  void bring_home(Owner owner);
 
   // "conv1.weight.exp_avg", then "conv1.weight.exp_avg_sq": of tensors like this parameter that an optimizer makes in
   // its first step. Empty: of no watched parameter.
@@ -80,6 +86,7 @@ class Watched {
     std::string name;
     std::optional<LayerIndex> layer;
     WeakTensor tensor;
+    Owner owner;
   };
   struct States {  // of a parameter, in the order in which its optimizer makes them
     std::vector<const char*> names;
@@ -88,6 +95,11 @@ class Watched {
   struct WatchedModule {
     torch::nn::Module* module;
     std::string name;
+    Owner owner;
+  };
+  struct WatchedOptimizer {
+    torch::optim::Optimizer* optimizer;
+    Owner owner;
   };
 
   // All tensors of a kind, given to `each(tensor, name, kind, layer)`.
@@ -97,7 +109,7 @@ class Watched {
   void walk(torch::optim::Optimizer& optimizer, const Each& each);
   void remember(const at::Tensor& tensor, const std::string& name, std::optional<LayerIndex> layer);
   void remember_what_came_later();
-  std::vector<c10::intrusive_ptr<c10::StorageImpl>> away();
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> away(Owner owner);
   void forget_the_dead();
   void leave_mapped_file(const at::Tensor& tensor);
   void move_in(const at::Tensor& tensor, const std::string& name, TensorKind kind);
@@ -113,7 +125,8 @@ class Watched {
   std::map<std::pair<const void*, std::size_t>, c10::Storage> left_files_;  // while a module is walked
   LeftOut left_out_;
   std::vector<WatchedModule> modules_;
-  std::vector<torch::optim::Optimizer*> optimizers_;
+  std::vector<WatchedOptimizer> optimizers_;
+  Owner owner_ = nullptr;
 };
 
 }  // namespace vedette::adapter

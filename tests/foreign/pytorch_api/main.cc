@@ -29,7 +29,8 @@ class StepOfEachTest : public ::testing::EmptyTestEventListener {
   void OnTestProgramEnd(const ::testing::UnitTest&) override {
     const auto counted = guard_.counters();
     std::printf("guarded: %.1f MiB left fast memory, %.1f MiB came back\n",
-                static_cast<double>(counted.bytes_out) / (1 << 20), static_cast<double>(counted.bytes_in) / (1 << 20));
+                static_cast<double>(counted.bytes_out.value) / (1 << 20),
+                static_cast<double>(counted.bytes_in.value) / (1 << 20));
   }
 
  private:
