@@ -40,7 +40,7 @@ if [ ${#lengths[@]} -gt 0 ]; then
     --train "$build/examples/train" --vedette "$build/vedette" | tee -a "$folder/sim_vs_live.txt"
 fi
 
-if [ ! -e "$build/tests/simulated_gpu/lib/preload" ] || [ ! -x "$build/bench/gpu_table" ]; then
+if [ ! -e "$build/src/simulated_gpu/lib/preload" ] || [ ! -x "$build/bench/gpu_table" ]; then
   echo "recompute_shows: $build has no simulated GPU (targets simulated_gpu, gpu_table): its part was not run"
   exit 0
 fi

@@ -319,7 +319,7 @@ class OnGpus(DataParallel):
         import vedette
 
         tree, build = pathlib.Path(__file__).parents[2], pathlib.Path(vedette.__file__).parents[2]
-        if not (build / "tests/simulated_gpu/lib/preload").exists():
+        if not (build / "src/simulated_gpu/lib/preload").exists():
             raise unittest.SkipTest("there is no simulated GPU: build the target simulated_gpu with a libtorch for CUDA")
         cls.runner = [tree / "scripts/with_simulated_gpu"]
         cls.environment = {"VEDETTE_BUILD": str(build), "LD_PRELOAD": "", "SIMULATED_GPU": f"devices={cls.ranks}"}

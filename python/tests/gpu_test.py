@@ -1,4 +1,4 @@
-"""A guard of GPU memory in Python, on the simulated GPU of tests/simulated_gpu: the bits of the plain run, by a plan."""
+"""A guard of GPU memory in Python, on the simulated GPU of src/simulated_gpu: the bits of the plain run, by a plan."""
 
 import contextlib
 import copy

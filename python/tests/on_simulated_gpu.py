@@ -1,4 +1,4 @@
-"""Tests that are processes on the simulated GPU of tests/simulated_gpu. A file of them ends with
+"""Tests that are processes on the simulated GPU of src/simulated_gpu. A file of them ends with
 
     if __name__ == "__main__":
         on_simulated_gpu.run_each(globals())
@@ -25,7 +25,7 @@ class Processes(unittest.TestCase):
     def setUpClass(cls):
         tree = pathlib.Path(__file__).resolve().parents[2]
         build = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]).parent
-        if not (build / "tests/simulated_gpu/lib/preload").exists():
+        if not (build / "src/simulated_gpu/lib/preload").exists():
             raise unittest.SkipTest("the simulated GPU of libtorch's device is not built: CUDA's headers are missing")
         environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         environment |= {"VEDETTE_BUILD": str(build), "OMP_WAIT_POLICY": "passive"} | cls.environment

@@ -1,4 +1,4 @@
-"""Kernels of Triton on the simulated GPU of tests/simulated_gpu: what the driver is asked to launch is interpreted, on the stream's thread
+"""Kernels of Triton on the simulated GPU of src/simulated_gpu: what the driver is asked to launch is interpreted, on the stream's thread
 and in the device's memory. Everything above cuLaunchKernel is torch's and Triton's own.
 
     import triton_device
@@ -34,7 +34,7 @@ class Access(ctypes.Structure):
     _fields_ = [("at", ctypes.c_uint64), ("bytes", ctypes.c_size_t), ("write", ctypes.c_int)]
 
 
-class Launch(ctypes.Structure):  # InterpretedLaunch of tests/simulated_gpu/interpreted.h
+class Launch(ctypes.Structure):  # InterpretedLaunch of src/simulated_gpu/interpreted.h
     _fields_ = [("name", ctypes.c_char_p), ("image", ctypes.c_void_p), ("image_bytes", ctypes.c_size_t), ("grid", ctypes.c_uint * 3),
                 ("argument_count", ctypes.c_uint), ("arguments", ctypes.POINTER(ctypes.c_void_p)),
                 ("argument_bytes", ctypes.POINTER(ctypes.c_size_t)), ("access_count", ctypes.c_uint), ("accesses", ctypes.POINTER(Access))]

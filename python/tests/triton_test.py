@@ -248,7 +248,7 @@ class Processes(on_simulated_gpu.Processes):
             raise unittest.SkipTest("Triton is not installed: scripts/setup.sh --tests installs it (1 GB)")
         build = pathlib.Path(os.environ["PYTHONPATH"].split(os.pathsep)[0]).parent
         cls.environment = {
-            "TRITON_LIBCUDA_PATH": str(build / "tests/simulated_gpu/lib"), "TRITON_CACHE_DIR": str(build / "triton"),
+            "TRITON_LIBCUDA_PATH": str(build / "src/simulated_gpu/lib"), "TRITON_CACHE_DIR": str(build / "triton"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1", "TRITON_DEFAULT_FP_FUSION": "1"}
         super().setUpClass()
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from scopes import scopes
 
 COPIED = ("CMakeLists.txt", "cmake", "examples", "include", "profiler", "src", "tests")
-PLANTED = ("include", "profiler", "src", "tests/simulated_gpu")
+PLANTED = ("include", "profiler", "src")
 LONGEST = 600.0  # seconds of one test without a mutant
 PATIENCE = 5.0, 20.0  # a mutant hangs that takes so many times as long as without it, and so many seconds more
 

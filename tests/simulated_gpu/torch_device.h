@@ -19,7 +19,7 @@ namespace vedette::testing {
 inline void begin_again_with_simulated_libraries() {
   constexpr const char* done = "SIMULATED_LIBRARIES";
   if (std::getenv(done) != nullptr) return;
-  const std::string folder = VEDETTE_BUILD "/tests/simulated_gpu/lib/";
+  const std::string folder = VEDETTE_BUILD "/src/simulated_gpu/lib/";
   std::string preload;
   std::ifstream names(folder + "preload");
   for (std::string name; names >> name;) preload += (preload.empty() ? "" : ":") + folder + name;

@@ -5,8 +5,8 @@
 //     alive          os + pack < moves; policy + moves + tier + cuda < engine; engine + share < session < { adapter,
 //     cli } reading        model < profiler < { adapter, cli }
 //
-// Public headers belong to the layer that implements them. libtorch is for the adapter, and the pure centre meets no
-// thread, clock or file.
+// Public headers belong to the layer that implements them. libtorch is for the adapter and the simulated GPU, and the
+// pure centre meets no thread, clock or file.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -32,6 +32,7 @@ const std::map<std::string, Layers> left_of = {
     {"moves", {"base", "model", "pack", "os"}},
     {"tier", {"base", "os"}},
     {"cuda", {"base", "os"}},
+    {"simulated_gpu", {"cuda", "adapter"}},
     {"engine", {"base", "cuda", "moves", "model", "pack", "sim", "policy", "os", "tier"}},
     {"session", {"base", "cuda", "moves", "model", "pack", "sim", "policy", "os", "tier", "engine", "share"}},
     {"adapter",
@@ -145,9 +146,9 @@ TEST(Layers, TheTopOfThePoliciesIsTheirBibliography) {
   EXPECT_GT(papers, 15u);
 }
 
-TEST(Layers, OnlyTheAdapterMeetsLibtorch) {
+TEST(Layers, OnlyTheAdapterAndTheSimulatedGpuMeetLibtorch) {
   for (const Source& file : layered_files()) {
-    if (layer_of(file.path) == "adapter") continue;
+    if (Layers{"adapter", "simulated_gpu"}.contains(layer_of(file.path))) continue;
     for (const Include& include : includes(file.text)) {
       for (const char* library : {"torch/", "ATen/", "c10/"})
         EXPECT_FALSE(include.name.starts_with(library)) << file.path << " includes " << include.name;

@@ -64,7 +64,7 @@ def source(library, names):
     text = "#include <unistd.h>\n"
     for name in sorted(names):
         sentence = (f"simulated GPU: {name} of {library} is called, which the simulation lacks; "
-                    "run this program on a GPU, or give the operator a kernel in tests/simulated_gpu/kernels.cc")
+                    "run this program on a GPU, or give the operator a kernel in src/simulated_gpu/kernels.cc")
         text += (f'void {name}(void) {{ static const char s[] = "{sentence}\\n"; '
                  f"if (write(2, s, sizeof s - 1) < 0) _exit(71); _exit(70); }}\n")
     return text

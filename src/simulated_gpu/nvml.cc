@@ -35,7 +35,7 @@ using namespace vedette::simulated;
 
 const Options& options_here() {
   static const Options options = [] {
-    const char* const text = std::getenv("SIMULATED_GPU");
+    const char* const text = ::secure_getenv("SIMULATED_GPU");
     return parse_options(text == nullptr ? "" : text);
   }();
   return options;

@@ -74,7 +74,7 @@ Options parse_options(const std::string& text) {
       const Failing failing = parse_failing(key, value, call);
       options.failing.emplace(call, failing);
     } else {
-      misuse("SIMULATED_GPU has the unknown word '" + word + "'; tests/simulated_gpu/options.h lists what there is");
+      misuse("SIMULATED_GPU has the unknown word '" + word + "'; src/simulated_gpu/options.h lists what there is");
     }
   }
   return options;

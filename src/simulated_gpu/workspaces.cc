@@ -28,7 +28,7 @@ bool multiplies(const c10::OperatorHandle& op) {
 }
 
 bool has_one_order() {
-  const char* const workspaces = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+  const char* const workspaces = ::secure_getenv("CUBLAS_WORKSPACE_CONFIG");
   return at::globalContext().deterministicAlgorithms() && workspaces != nullptr;
 }
 

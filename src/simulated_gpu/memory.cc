@@ -252,7 +252,7 @@ std::optional<Options>& chosen_options() {
 
 const Options& options() {
   static const bool once = [] {
-    const char* const text = std::getenv("SIMULATED_GPU");
+    const char* const text = ::secure_getenv("SIMULATED_GPU");
     if (!chosen_options()) chosen_options() = parse_options(text == nullptr ? "" : text);
     return true;
   }();
