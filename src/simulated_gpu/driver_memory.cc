@@ -11,6 +11,7 @@
 #include "simulated_gpu/managed.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/order.h"
+#include "simulated_gpu/reports.h"
 #include "simulated_gpu/streams.h"
 
 namespace vedette::simulated {
@@ -85,6 +86,7 @@ int allocate_device(void** out, std::size_t bytes) {
   const std::lock_guard lock(books().guard);
   books().allocated[*at] = std::move(physical);
   *out = reinterpret_cast<void*>(*at);
+  note_memory(*out, bytes, "device memory");
   return cuda::success;
 }
 
@@ -104,6 +106,7 @@ int allocate_managed(void** out, std::size_t bytes) {
   const std::lock_guard lock(books().guard);
   books().allocated[*at] = std::move(physical);
   *out = reinterpret_cast<void*>(*at);
+  note_memory(*out, bytes, "managed memory");
   return cuda::success;
 }
 
@@ -145,6 +148,7 @@ int free_device(void* at) {
   if (physical->of == Memory::Of::host) memory().hide_from_host(begin, physical->bytes());
   memory().give_back(begin, physical->bytes());
   books().allocated.erase(found);
+  forget_memory(at);
   return cuda::success;
 }
 
@@ -164,6 +168,7 @@ int allocate_host(void** out, std::size_t bytes) {
   const std::lock_guard lock(books().guard);
   books().host_allocated[reinterpret_cast<std::uintptr_t>(at)] = bytes;
   *out = at;
+  note_memory(at, bytes, "pinned memory");
   return cuda::success;
 }
 
@@ -176,6 +181,7 @@ int free_host(void* at) {
   memory().unpin(at);
   ::munmap(at, found->second);
   books().host_allocated.erase(found);
+  forget_memory(at);
   return cuda::success;
 }
 
@@ -184,6 +190,7 @@ int register_host(void* at, std::size_t bytes) {
   if (memory().pinned(at)) return cuda::error_already_registered;
   if (locks_no_more(bytes)) return cuda::error_out_of_memory;
   memory().pin(at, bytes);
+  note_memory(at, bytes, "registered memory");
   return cuda::success;
 }
 
@@ -192,6 +199,7 @@ int unregister_host(void* at) {
   if (bytes == 0) return cuda::error_not_registered;
   take_away(reinterpret_cast<std::uintptr_t>(at), bytes, "cuMemHostUnregister");
   memory().unpin(at);
+  forget_memory(at);
   return cuda::success;
 }
 

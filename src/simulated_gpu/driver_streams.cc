@@ -189,9 +189,7 @@ SIMULATED_EXPORT int cuMemsetD8Async(Address to, unsigned char value, std::size_
 
 SIMULATED_EXPORT int cuStreamCreate(StreamHandle* stream, unsigned flags) {
   if (const int error = enter("cuStreamCreate"); error != 0) return error;
-  if (flags != stream_non_blocking)
-    misuse("a blocking stream is created, which the simulation lacks; create streams with CU_STREAM_NON_BLOCKING");
-  *stream = make_stream();
+  *stream = make_stream(flags != stream_non_blocking);
   return success;
 }
 

@@ -11,6 +11,7 @@
 #include "simulated_gpu/graphs.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/order.h"
+#include "simulated_gpu/reports.h"
 #include "simulated_gpu/streams.h"
 
 namespace vedette::simulated {
@@ -37,6 +38,7 @@ thread_local bool current = false;
 
 int enter(const char* call, bool needs_context) {
   at_exit_tell_races();
+  if (reporting()) report_device();
   Calls& all = calls();
   unsigned number = 0;
   {
@@ -115,7 +117,7 @@ void at_exit_tell_races() {
   static const int once = std::atexit([] {
     wait_for_device();
     const std::size_t count = order().races().size();
-    if (count == 0) return;
+    if (count == 0 || reporting()) return;
     std::fflush(nullptr);
     misuse("the process had " + std::to_string(count) + " races, told above");
   });

@@ -18,6 +18,7 @@
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/order.h"
 #include "simulated_gpu/probe_kernels.h"
+#include "simulated_gpu/reports.h"
 #include "simulated_gpu/streams.h"
 
 using namespace vedette::cuda;
@@ -97,6 +98,10 @@ class Launch {
 KernelWork work_of(const Function& function, const unsigned* grid, void** arguments) {
   if (auto of_probe = probe_kernel(function.name, arguments); of_probe && function.cubin == nullptr) return *of_probe;
   const AskAccesses ask = ask_accesses.load(std::memory_order_relaxed);
+  if ((function.cubin == nullptr || ask == nullptr) && options().skip_kernels) {
+    count_missing(function.name);
+    return {.accesses = {}, .run = [] {}};
+  }
   if (function.cubin == nullptr || ask == nullptr)
     misuse("the kernel " + function.name +
            " is launched, which the simulation does not know; add it to probe_kernels.cc, or interpret kernels of "

@@ -21,6 +21,7 @@
 #include "simulated_gpu/entry.h"
 #include "simulated_gpu/generators.h"
 #include "simulated_gpu/memory.h"
+#include "simulated_gpu/nodes.h"
 #include "simulated_gpu/shapes.h"
 #include "simulated_gpu/workspaces.h"
 
@@ -172,7 +173,7 @@ void run_on_cpu(const c10::OperatorHandle& op, Stack& stack) {
 // A launch that is refused, as cudaLaunchKernel refuses it: libtorch's operator throws.
 void launch_kernel(const char* what, const std::vector<Access>& all, std::function<void()> kernel) {
   TORCH_CHECK(enter("launch", false) == 0, "CUDA error: an error of the simulated GPU, at the launch of ", what);
-  launch(current_stream(), what, all, std::move(kernel));
+  launch(current_stream(), named_by_node(what), all, std::move(kernel));
 }
 
 // The same of a call, whose kernels write into its workspaces, too.
@@ -184,8 +185,8 @@ void launch_kernel(const Call& call, const std::vector<Access>& all, std::functi
   });
 }
 
-// An error of a kernel is the program's where the host waits, and ends the process where it does not.
-void run_and_wait(Call& call) {
+// A kernel's error is the program's where the host waits; elsewhere it ends the process. `orders`: a GPU's host waits.
+void run_and_wait(Call& call, bool orders) {
   refuse_where_captured(call.name());
   std::exception_ptr error;
   launch_kernel(call, accesses(call), [&] {
@@ -195,16 +196,16 @@ void run_and_wait(Call& call) {
       error = std::current_exception();
     }
   });
-  current_stream().wait();
+  orders ? current_stream().wait() : current_stream().wait_unordered();
   if (error) std::rethrow_exception(error);
 }
 
-void fill_from_host(const c10::Storage& device, const void* from, std::size_t bytes) {
+void fill_from_host(const Call& call, const c10::Storage& device, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   void* const to = const_cast<void*>(device.data());
-  launch(current_stream(), "a result", {{.at = to, .bytes = bytes, .write = true}},
-         [=] { std::memcpy(memory().reach(to), from, bytes); });
-  current_stream().wait();
+  note_accesses(current_stream(), named_by_node(call.name()), {{.at = to, .bytes = bytes, .write = true}});
+  current_stream().push([=] { std::memcpy(memory().reach(to), from, bytes); });
+  current_stream().wait_unordered();
 }
 
 // Arguments that an operator resized ("out="): their storages grow likewise. True when there were any.
@@ -214,7 +215,7 @@ bool follow_resizes(const Call& call) {
     const at::Tensor &t = call.tensors[i], &a = call.aliases[i];
     if (!call.written[i] || (t.sizes() == a.sizes() && t.strides() == a.strides())) continue;
     c10::Storage grown = device_storage(a.storage().nbytes());
-    fill_from_host(grown, a.storage().data(), a.storage().nbytes());
+    fill_from_host(call, grown, a.storage().data(), a.storage().nbytes());
     t.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(grown.set_data_ptr({}));
     t.storage().unsafeGetStorageImpl()->set_nbytes(a.storage().nbytes());
     t.unsafeGetTensorImpl()->set_sizes_and_strides(a.sizes(), a.strides());
@@ -259,7 +260,7 @@ class Adopting {
     c10::Storage where = device_storage(t.storage().nbytes());
     made_.emplace_back(t.storage().unsafeGetStorageImpl(), where);
     shape.storages.push_back(t.storage().nbytes());
-    fill_from_host(where, t.storage().data(), t.storage().nbytes());
+    fill_from_host(call_, where, t.storage().data(), t.storage().nbytes());
     return where;
   }
 
@@ -268,8 +269,8 @@ class Adopting {
 };
 
 // The first time: the operator runs while the host waits. Returns what was learned; empty when nothing may be.
-std::optional<Shape> run_now(Call& call, Stack* stack) {
-  run_and_wait(call);
+std::optional<Shape> run_now(Call& call, Stack* stack, bool orders) {
+  run_and_wait(call, orders);
   bool learned = !follow_resizes(call);
   Adopting adopting(call);
   Shape& shape = adopting.shape;
@@ -404,7 +405,7 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
   }
   std::optional<Drawing> drawing;
   if (op.hasTag(at::Tag::nondeterministic_seeded)) drawing.emplace(call.arguments);
-  std::optional<Shape> learned = run_now(call, stack);
+  std::optional<Shape> learned = run_now(call, stack, !key);
   if (!key || !learned || op.schema().returns().empty()) return;
   const std::lock_guard lock(known().guard);
   known().shapes.emplace(*key, std::move(*learned));

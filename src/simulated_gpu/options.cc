@@ -39,6 +39,8 @@ bool parse_switch(Options& options, const std::string& key, bool on) {
                                                  {"page_tables", &options.page_tables},
                                                  {"batched_copies", &options.batched_copies},
                                                  {"leaks", &options.leaks},
+                                                 {"first_calls_order", &options.first_calls_order},
+                                                 {"skip_kernels", &options.skip_kernels},
                                                  {"fault_access", &options.fault_access}};
   const auto found = switches.find(key);
   if (found != switches.end()) *found->second = on;
@@ -93,7 +95,10 @@ int follow(const std::multimap<std::string, Failing>& script, const std::string&
   return 0;
 }
 
+void (*before_the_end)(const std::string& sentence) = nullptr;
+
 void misuse(const std::string& sentence) noexcept {
+  if (before_the_end != nullptr) before_the_end(sentence);
   const std::string line = "simulated GPU: " + sentence + "\n";
   if (::write(STDERR_FILENO, line.data(), line.size()) < 0) std::abort();
   ::_exit(exit_status);

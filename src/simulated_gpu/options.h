@@ -18,6 +18,9 @@
 //   fault_access=0    CUPTI's records of faults do not say what the access was
 //   sums_vary=1       products of matrices differ in a last bit from call to call, unless libtorch is asked for
 //                     deterministic algorithms and cuBLAS for workspaces that allow them
+//   first_calls_order=0  an operator's first call, for which the host waits to learn its results, orders nothing: the
+//                     real device would not wait
+//   skip_kernels=1    a kernel that the device has not is left out, instead of ending the process
 //   races=0           no search for accesses that nothing orders
 //   leaks=1           what was not given back ends the process when the primary context is released
 //   fail=CALL@N:E     the N-th call of CALL (counted from 1; *: each one) returns error E and does nothing
@@ -48,7 +51,7 @@ struct Options {
   bool one_engine = false, copies_wait = false, unmap_waits = false, races = true, sums_vary = false, managed = true;
   bool stale_maps = false, pageable = false, page_tables = false, batched_copies = true, leaks = false;
   std::size_t fault_records = 1'000'000;
-  bool fault_access = true;
+  bool fault_access = true, first_calls_order = true, skip_kernels = false;
   std::multimap<std::string, Failing> failing;
 };
 
@@ -62,5 +65,6 @@ constexpr int exit_status = 70;  // of a process that the simulated GPU ended, o
 
 // Writes "simulated GPU: SENTENCE" to standard error and ends the process with exit_status.
 [[noreturn]] void misuse(const std::string& sentence) noexcept;
+extern void (*before_the_end)(const std::string& sentence);  // called by misuse; nullptr: nothing
 
 }  // namespace vedette::simulated

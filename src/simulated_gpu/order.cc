@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
+
+#include "simulated_gpu/reports.h"
 
 namespace vedette::simulated {
 namespace {
@@ -23,12 +26,15 @@ std::size_t unknown_reader(const VectorClock& reads, const VectorClock& clock, s
   return stream;
 }
 
-std::string unordered(std::string_view what, std::size_t stream, const char* does, std::uintptr_t at,
-                      const std::string& other, std::size_t other_stream, const char* did) {
+std::string sentence(const Order::Race& race) {
   char address[32];
-  std::snprintf(address, sizeof address, "%#zx", static_cast<std::size_t>(at));
-  return "race: " + std::string(what) + " on stream " + std::to_string(stream) + " " + does + " " + address +
-         ", which " + other + " on stream " + std::to_string(other_stream) + " " + did +
+  std::snprintf(address, sizeof address, "%#zx", static_cast<std::size_t>(race.bytes.begin));
+  const auto on_stream = [](const Order::Side& side) {
+    return side.what + " on stream " + std::to_string(side.stream);
+  };
+  const auto does = [](const Order::Side& side) { return side.write ? " writes" : " reads"; };
+  return "race: " + on_stream(race.second) + does(race.second) + " " + address + ", which " + on_stream(race.first) +
+         does(race.first) +
          ", and nothing orders the two; record an event behind the first and let the other stream wait for it";
 }
 
@@ -58,49 +64,72 @@ Order::Touches::iterator Order::cut(std::uintptr_t at) {
   return touches_.emplace_hint(next, at, std::move(rest));
 }
 
-void Order::report(std::string sentence) {
-  if (++count_ <= most_told) std::fprintf(stderr, "simulated GPU: %s\n", sentence.c_str());
-  if (races_.size() < most_kept) races_.push_back(std::move(sentence));
+void Order::Touch::read(StreamNumber stream, std::uint64_t now, Command by) {
+  if (reads.size() <= stream) reads.resize(stream + 1);
+  if (read_by.size() <= stream) read_by.resize(stream + 1);
+  reads[stream] = now;
+  read_by[stream] = by;
 }
 
-void Order::access(StreamNumber stream, Bytes bytes, bool write, std::string_view what) {
-  if (bytes.begin >= bytes.end) return;
+Order::Command Order::command(std::string_view what, std::uint32_t stack) {
+  const auto [found, fresh] =
+      numbers_.try_emplace(std::pair(std::string(what), stack), static_cast<Command>(commands_.size()));
+  if (fresh) commands_.emplace_back(what, stack);
+  return found->second;
+}
+
+Order::Side Order::side(Command command, StreamNumber stream, bool write) const {
+  return {.what = commands_[command].first, .stream = stream, .write = write, .stack = commands_[command].second};
+}
+
+// A process that writes reports (reports.h) tells its races there.
+void Order::report(const Race& race) {
+  std::string told = sentence(race);
+  if (++count_ <= most_told && !reporting()) std::fprintf(stderr, "simulated GPU: %s\n", told.c_str());
+  if (races_.size() < most_kept) races_.push_back(std::move(told));
+}
+
+std::vector<Order::Race> Order::access(StreamNumber stream, Bytes bytes, bool write, std::string_view what,
+                                       std::uint32_t stack) {
+  if (bytes.begin >= bytes.end) return {};
   const std::lock_guard lock(guard_);
   const std::uint64_t now = tick(stream);
   const VectorClock& own = clocks_[stream];
+  const Command by = command(what, stack);
   const auto first = cut(bytes.begin), last = cut(bytes.end);
-  bool told = false;
+  std::vector<Race> found;
+  std::set<std::pair<Command, StreamNumber>> told;
+  const auto tell = [&](const Touches::value_type& touch, Command other, StreamNumber its_stream, bool wrote) {
+    if (!told.emplace(other, its_stream).second) return;
+    found.push_back({.first = side(other, its_stream, wrote),
+                     .second = side(by, stream, write),
+                     .bytes = {.begin = touch.first, .end = touch.second.end}});
+  };
   std::uintptr_t covered = bytes.begin;
   std::vector<std::pair<std::uintptr_t, Touch>> fresh;
   for (auto touch = first; touch != last; ++touch) {
     Touch& t = touch->second;
-    if (!told && t.written > 0 && t.writer != stream && t.written > known(own, t.writer)) {
-      report(unordered(what, stream, write ? "writes" : "reads", touch->first, t.written_by, t.writer, "writes"));
-      told = true;
-    }
-    if (const std::size_t reader = unknown_reader(t.reads, own, stream); write && !told && reader < t.reads.size()) {
-      report(unordered(what, stream, "writes", touch->first, t.read_by, reader, "reads"));
-      told = true;
-    }
+    if (t.written > 0 && t.writer != stream && t.written > known(own, t.writer))
+      tell(*touch, t.written_by, t.writer, true);
+    if (const std::size_t reader = unknown_reader(t.reads, own, stream); write && reader < t.reads.size())
+      tell(*touch, t.read_by[reader], reader, false);
     if (write) continue;
     if (touch->first > covered) fresh.emplace_back(covered, Touch{.end = touch->first});
     covered = t.end;
-    if (t.reads.size() <= stream) t.reads.resize(stream + 1);
-    t.reads[stream] = now;
-    t.read_by = what;
+    t.read(stream, now, by);
   }
+  if (!found.empty()) report(found.front());
   if (write) {
     touches_.erase(first, last);
-    touches_[bytes.begin] = {.end = bytes.end, .writer = stream, .written = now, .written_by = std::string(what)};
-    return;
+    touches_[bytes.begin] = {.end = bytes.end, .writer = stream, .written = now, .written_by = by};
+    return found;
   }
   if (covered < bytes.end) fresh.emplace_back(covered, Touch{.end = bytes.end});
   for (auto& [begin, touch] : fresh) {
-    touch.reads.resize(stream + 1);
-    touch.reads[stream] = now;
-    touch.read_by = what;
+    touch.read(stream, now, by);
     touches_.emplace(begin, std::move(touch));
   }
+  return found;
 }
 
 std::shared_ptr<const VectorClock> Order::record(StreamNumber stream) {
@@ -133,9 +162,10 @@ std::string Order::take_away(Bytes bytes) {
   for (auto touch = first; touch != last && running.empty(); ++touch) {
     const Touch& t = touch->second;
     if (t.written > known(host_, t.writer))
-      running = t.written_by + " on stream " + std::to_string(t.writer) + " may still write there";
+      running = commands_[t.written_by].first + " on stream " + std::to_string(t.writer) + " may still write there";
     const std::size_t reader = unknown_reader(t.reads, host_, t.reads.size());
-    if (reader < t.reads.size()) running = t.read_by + " on stream " + std::to_string(reader) + " may still read there";
+    if (reader < t.reads.size())
+      running = commands_[t.read_by[reader]].first + " on stream " + std::to_string(reader) + " may still read there";
   }
   touches_.erase(first, last);
   return running;

@@ -11,11 +11,13 @@
 // Thread rule: any thread.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace vedette::simulated {
@@ -29,7 +31,19 @@ class Order {
     std::uintptr_t begin = 0, end = 0;
   };
 
-  void access(StreamNumber, Bytes, bool write, std::string_view what);
+  struct Side {
+    std::string what;
+    StreamNumber stream = 0;
+    bool write = false;
+    std::uint32_t stack = 0;  // of call_stacks.h
+  };
+  struct Race {
+    Side first, second;  // in the order in which they were queued
+    Bytes bytes;         // that both have
+  };
+
+  // Returns the accesses that it races with: each command once, with the first bytes that both have.
+  std::vector<Race> access(StreamNumber, Bytes, bool write, std::string_view what, std::uint32_t stack = 0);
   std::shared_ptr<const VectorClock> record(StreamNumber);
   void stream_waits(StreamNumber, const VectorClock&);
   void stream_waits_for_all(StreamNumber);
@@ -43,24 +57,31 @@ class Order {
   void forget_races();
 
  private:
+  using Command = std::uint32_t;  // of commands_
   struct Touch {
     std::uintptr_t end = 0;
     VectorClock reads;
+    std::vector<Command> read_by;  // [stream]
     std::size_t writer = 0;
     std::uint64_t written = 0;  // 0: not yet
-    std::string read_by, written_by;
+    Command written_by = 0;
+    void read(StreamNumber, std::uint64_t now, Command);
   };
   using Touches = std::map<std::uintptr_t, Touch>;
 
   std::uint64_t tick(StreamNumber);
   VectorClock& clock(StreamNumber);
   Touches::iterator cut(std::uintptr_t at);
-  void report(std::string);
+  Command command(std::string_view what, std::uint32_t stack);
+  Side side(Command, StreamNumber, bool write) const;
+  void report(const Race&);
 
   mutable std::mutex guard_;
   std::vector<VectorClock> clocks_;
   VectorClock host_;
   Touches touches_;
+  std::vector<std::pair<std::string, std::uint32_t>> commands_;  // what, stack
+  std::map<std::pair<std::string, std::uint32_t>, Command, std::less<>> numbers_;
   std::vector<std::string> races_;
   std::uint64_t count_ = 0;
 };

@@ -1,8 +1,10 @@
 // libcudart.so.13 over the simulated driver, loaded before libtorch's own: with it libtorch's CUDA device works
 // (allocator, pools, streams, events, autograd's threads) on a machine without a GPU, but has no kernels. At the first
 // question for a device in a process that holds libtorch_cuda.so, libsimulated_kernels.so gives it the CPU's
-// (kernels.cc). What is not here is made by stand_ins.py, and ends the process with its name.
-#include <cuda_runtime_api.h>
+// (kernels.cc). What is neither here nor in runtime_plain.cc is made by stand_ins.py, and ends the process with its
+// name.
+#include "simulated_gpu/runtime.h"
+
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -10,26 +12,14 @@
 #include <string>
 #include <utility>
 
-#include "simulated_gpu/entry.h"
-#include "simulated_gpu/graphs.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/order.h"
-#include "simulated_gpu/streams.h"
 
 namespace vedette::simulated {
 namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;
-
-// The driver's numbers that a program meets are the runtime's, with two exceptions.
-cudaError_t note(int error) {
-  const cudaError_t here = error == cuda::error_already_registered ? cudaErrorHostMemoryAlreadyRegistered
-                           : error == cuda::error_not_registered   ? cudaErrorHostMemoryNotRegistered
-                                                                   : static_cast<cudaError_t>(error);
-  if (here != cudaSuccess && here != cudaErrorNotReady) last_error = here;
-  return here;
-}
 
 void give_libtorch_kernels() {
   static const bool once = [] {
@@ -44,16 +34,6 @@ void give_libtorch_kernels() {
   }();
   static_cast<void>(once);
 }
-
-// The runtime makes the primary context current in every thread that calls it.
-int enter_runtime(const char* call, bool waits = false) {
-  make_context_current(true);
-  return waits ? enter_waiting(call) : enter(call);
-}
-
-cuda::StreamHandle ours(cudaStream_t stream) { return reinterpret_cast<cuda::StreamHandle>(stream); }
-cuda::EventHandle ours(cudaEvent_t event) { return reinterpret_cast<cuda::EventHandle>(event); }
-GraphHandle ours(cudaGraph_t graph) { return reinterpret_cast<GraphHandle>(graph); }
 
 void describe(cudaDeviceProp& p) {
   p = {};
@@ -79,16 +59,24 @@ void describe(cudaDeviceProp& p) {
 }
 
 }  // namespace
+
+// The driver's numbers that a program meets are the runtime's, with two exceptions.
+cudaError_t note(int error) {
+  const cudaError_t here = error == cuda::error_already_registered ? cudaErrorHostMemoryAlreadyRegistered
+                           : error == cuda::error_not_registered   ? cudaErrorHostMemoryNotRegistered
+                                                                   : static_cast<cudaError_t>(error);
+  if (here != cudaSuccess && here != cudaErrorNotReady) last_error = here;
+  return here;
+}
+
+int enter_runtime(const char* call, bool waits) {
+  make_context_current(true);
+  return waits ? enter_waiting(call) : enter(call);
+}
+
 }  // namespace vedette::simulated
 
 using namespace vedette::simulated;
-
-#define RUNTIME_CALL SIMULATED_EXPORT cudaError_t
-// NOLINTNEXTLINE: the one shape of every function below
-#define ENTER(call) \
-  if (const int error = enter_runtime(call); error != 0) return note(error)
-#define ENTER_WAITING(call) \
-  if (const int error = enter_runtime(call, true); error != 0) return note(error)
 
 RUNTIME_CALL cudaGetDeviceCount(int* count) {
   ENTER("cudaGetDeviceCount");
@@ -276,9 +264,7 @@ RUNTIME_CALL cudaMemset(void* to, int value, std::size_t bytes) { return cudaMem
 
 RUNTIME_CALL cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
   ENTER("cudaStreamCreateWithPriority");
-  if (flags != cudaStreamNonBlocking)
-    misuse("a blocking stream is created, which the simulation lacks; create streams with cudaStreamNonBlocking");
-  *stream = reinterpret_cast<cudaStream_t>(make_stream());
+  *stream = reinterpret_cast<cudaStream_t>(make_stream(flags != cudaStreamNonBlocking));
   return cudaSuccess;
 }
 
@@ -428,15 +414,3 @@ RUNTIME_CALL cudaGetDriverEntryPointByVersion(const char* name, void** function,
   if (status != nullptr) *status = cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }
-
-// What nvcc's code calls when a library with kernels is loaded: there is no device for them.
-SIMULATED_EXPORT void** __cudaRegisterFatBinary(void*) {
-  static void* handle = nullptr;
-  return &handle;
-}
-SIMULATED_EXPORT void __cudaRegisterFatBinaryEnd(void**) {}
-SIMULATED_EXPORT void __cudaUnregisterFatBinary(void**) {}
-SIMULATED_EXPORT void __cudaRegisterFunction(void**, const char*, char*, const char*, int, void*, void*, void*, void*,
-                                             int*) {}
-SIMULATED_EXPORT void __cudaRegisterVar(void**, char*, char*, const char*, int, std::size_t, int, int) {}
-SIMULATED_EXPORT void __cudaRegisterManagedVar(void**, void**, char*, const char*, int, std::size_t, int, int) {}

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""stand_ins.py TORCH_LIB OUT COMPILER DRIVER RUNTIME_OBJECT BLAS_OBJECT CUPTI_OBJECT NCCL_OBJECT...: libraries that those
-of libtorch need, and that do nothing.
+"""stand_ins.py TORCH_LIB OUT COMPILER DRIVER RUNTIME OBJECT...: libraries that those of libtorch need, and that do
+nothing.
 
 Each symbol of cuBLAS, cuDNN, NCCL and so on that the installed wheel's libraries name becomes a function that ends the
-process with its name, in a library with the SONAME and the symbol versions that the wheel asks for. The objects, with
-such functions for all that they lack, become libcudart.so.13, libcublas.so.13, libcupti.so.13 and libnccl.so.2. The
-names are read from the wheel by nm: nothing of another project is kept here.
+process with its name, in a library with the SONAME and the symbol versions that the wheel asks for. The objects, which
+lie in folders of their targets, become libcudart.so.13, libcublas.so.13, libcupti.so.13 and libnccl.so.2, with such
+functions for all that they lack. libcudart.so.13 has them for all functions of CUDA's own at RUNTIME, too, where that
+is there. The names are read by nm: nothing of another project is kept here.
 """
 import pathlib
 import re
@@ -16,6 +17,8 @@ USERS = ["libtorch_cuda.so", "libtorch_nvshmem.so", "libc10_cuda.so", "libcaffe2
          "libtorch_cuda_linalg.so", "libtorch_python.so"]
 RUNTIME, BLAS, CUPTI, NCCL = "libcudart.so.13", "libcublas.so.13", "libcupti.so.13", "libnccl.so.2"
 DRIVER = "libcuda.so.1"
+# Which target's objects become which library.
+TARGETS = {"simulated_runtime": RUNTIME, "simulated_blas": BLAS, "simulated_cupti": CUPTI, "simulated_nccl": NCCL}
 # A version's name is the SONAME of its library, with one exception.
 HOMES = {"NVSHMEM": "libnvshmem_host.so.3"}
 # Symbols without versions belong to the library of their prefix; the longest prefix first.
@@ -61,11 +64,11 @@ def wanted_by(users):
 
 
 def source(library, names):
-    text = "#include <unistd.h>\n"
+    text = "#include <unistd.h>\nvoid simulated_gpu_end(const char*) __attribute__((weak));\n"
     for name in sorted(names):
-        sentence = (f"simulated GPU: {name} of {library} is called, which the simulation lacks; "
+        sentence = (f"{name} of {library} is called, which the simulation lacks; "
                     "run this program on a GPU, or give the operator a kernel in src/simulated_gpu/kernels.cc")
-        text += (f'void {name}(void) {{ static const char s[] = "{sentence}\\n"; '
+        text += (f'void {name}(void) {{ static const char s[] = "{sentence}"; if (simulated_gpu_end) simulated_gpu_end(s); '
                  f"if (write(2, s, sizeof s - 1) < 0) _exit(71); _exit(70); }}\n")
     return text
 
@@ -95,10 +98,15 @@ def build(compiler, out, library, names, *more):
 
 
 def main():
-    torch, out, compiler, driver, runtime, blas, cupti, *nccl = map(pathlib.Path, sys.argv[1:])
+    torch, out, compiler, driver, runtime, *objects = map(pathlib.Path, sys.argv[1:])
     libraries = wanted_by([torch / user for user in USERS if (torch / user).exists()])
     have = {line.split("@")[0] for line in symbols("--defined-only", driver)}
-    own = {RUNTIME: [runtime], BLAS: [blas], CUPTI: [cupti], NCCL: nccl}
+    own = {library: [each for each in objects if target in str(each)] for target, library in TARGETS.items()}
+    if runtime.exists():
+        for name in symbols("--defined-only", runtime):
+            symbol, _, version = name.partition("@@")
+            if version and symbol != version:
+                libraries.setdefault(RUNTIME, {})[symbol] = version
     for library, names in sorted(libraries.items()):
         if library == DRIVER:
             build(compiler, out, DRIVER_REST, {name: version for name, version in names.items() if name not in have})

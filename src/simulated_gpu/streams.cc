@@ -9,8 +9,10 @@
 #include <set>
 #include <thread>
 
+#include "simulated_gpu/call_stacks.h"
 #include "simulated_gpu/graphs.h"
 #include "simulated_gpu/memory.h"
+#include "simulated_gpu/reports.h"
 
 namespace vedette::cuda {
 struct StreamTag {
@@ -40,6 +42,7 @@ struct All {
   Link to_device, to_host;
   std::set<std::string> have_run;  // kernels, by name
   std::mutex one_at_a_time;        // kernels and copies, where copies wait for kernels
+  bool any_blocking = false;       // a stream, of those that were made
 };
 
 All& all() {
@@ -127,15 +130,22 @@ void Stream::wait() {
   wait_for_queued();
 }
 
+void Stream::wait_until_ended() {
+  std::unique_lock lock(guard_);
+  const auto mine = awaited_.insert(pushed_);
+  less_.wait(lock, [&] { return ended_ >= *mine; });
+  awaited_.erase(mine);
+}
+
 void Stream::wait_for_queued() {
   const auto clock = order().record(number_);
-  {
-    std::unique_lock lock(guard_);
-    const auto mine = awaited_.insert(pushed_);
-    less_.wait(lock, [&] { return ended_ >= *mine; });
-    awaited_.erase(mine);
-  }
+  wait_until_ended();
   order().host_waits(*clock);
+}
+
+void Stream::wait_unordered() {
+  if (options().first_calls_order) return wait();
+  wait_until_ended();
 }
 
 void Event::record(Stream& stream) {
@@ -179,6 +189,7 @@ int Event::let_wait(Stream& stream) {
     if (const auto capture = stream.capture(); capture != nullptr && number != 0)
       return capture->spoil(), capture_isolation;
     if (number != 0) order().stream_waits(stream.number(), *clock_);
+    count_wait();
   }
   if (number != 0) stream.push([self = shared_from_this(), number] { self->wait_for(number); });
   return cuda::success;
@@ -238,10 +249,11 @@ std::shared_ptr<Event> event_of(cuda::EventHandle handle) {
   return handle->event;
 }
 
-cuda::StreamHandle make_stream() {
+cuda::StreamHandle make_stream(bool blocking) {
   const std::lock_guard lock(all().guard);
   std::erase_if(all().streams, [](const auto& stream) { return stream->has_gone(); });
-  all().streams.push_back(std::make_shared<Stream>(all().made++));
+  all().streams.push_back(std::make_shared<Stream>(all().made++, blocking));
+  all().any_blocking = all().any_blocking || blocking;
   auto* const handle = new cuda::StreamTag{all().streams.back()};
   all().stream_handles.insert(handle);
   return handle;
@@ -290,7 +302,28 @@ void wait_for_device() {
 
 void note_accesses(Stream& stream, std::string_view what, const std::vector<Access>& accesses) {
   if (!options().races) return;
-  for (const Access& access : accesses) order().access(stream.number(), interval(access), access.write, what);
+  const std::uint32_t stack = accesses.empty() ? 0 : stack_here();
+  for (const Access& access : accesses) {
+    for (const Order::Race& race : order().access(stream.number(), interval(access), access.write, what, stack))
+      report_race(race);
+  }
+}
+
+void order_with_default(Stream& stream) {
+  if (!stream.blocking() && stream.number() != 0) return;
+  std::vector<std::shared_ptr<Stream>> before;
+  {
+    const std::lock_guard lock(all().guard);
+    if (!all().any_blocking) return;
+    for (const auto& each : all().streams)
+      if (each.get() != &stream && (stream.blocking() ? each->number() == 0 : each->blocking())) before.push_back(each);
+  }
+  for (const auto& each : before) {
+    if (each->capture() != nullptr || each->idle()) continue;
+    const auto event = std::make_shared<Event>(false);
+    event->record(*each);
+    event->let_wait(stream);
+  }
 }
 
 namespace {
@@ -312,7 +345,9 @@ void launch(Stream& stream, std::string_view what, const std::vector<Access>& ac
     return capture->keep(stream, [name = std::string(what), accesses, kernel = std::move(kernel)](Stream& on) {
       launch(on, name, accesses, kernel);
     });
+  order_with_default(stream);
   note_accesses(stream, what, accesses);
+  count_command(what, stream.number());
   stream.push([name = std::string(what), kernel = std::move(kernel)] {
     running = name.c_str();
     alone_where_asked(kernel);
@@ -339,6 +374,8 @@ void charge_link(bool to_device, std::size_t bytes) {
 void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
   if (const auto capture = stream.capture())
     return capture->keep(stream, [=](Stream& on) { copy(on, to, from, bytes); });
+  order_with_default(stream);
+  count_copy(bytes, stream.number());
   note_accesses(stream, "copy", {{.at = from, .bytes = bytes}, {.at = to, .bytes = bytes, .write = true}});
   stream.push([=] {
     running = "a copy";

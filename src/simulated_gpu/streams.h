@@ -26,14 +26,16 @@ class Capture;
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
-  explicit Stream(Order::StreamNumber number) : number_(number) {}
+  explicit Stream(Order::StreamNumber number, bool blocking = false) : number_(number), blocking_(blocking) {}
   Order::StreamNumber number() const noexcept { return number_; }
+  bool blocking() const noexcept { return blocking_; }  // it and the default stream wait for each other
   void push(std::function<void()> command);
   void destroy();   // its thread ends when it has done what was pushed
   bool has_gone();  // destroyed, and its commands are done
   bool idle();
   void wait();             // the host, for all that was pushed before; what is pushed meanwhile may still run
   void wait_for_queued();  // the same, though it is captured
+  void wait_unordered();   // the same, and the host has learnt nothing: the real device would not wait
   std::shared_ptr<Capture> capture();  // where what is queued is kept (graphs.h); nullptr: it is queued
   void set_capture(std::shared_ptr<Capture> capture);
   // Not 0: the host may not wait for it or ask, since it is captured, and the capture is spoilt.
@@ -41,7 +43,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
  private:
   void work() noexcept;
+  void wait_until_ended();
   const Order::StreamNumber number_;
+  const bool blocking_;
   std::mutex guard_;
   std::condition_variable more_, less_;
   std::deque<std::function<void()>> commands_;
@@ -86,7 +90,7 @@ struct Access {
 
 std::shared_ptr<Stream> stream_of(cuda::StreamHandle);
 std::shared_ptr<Event> event_of(cuda::EventHandle);
-cuda::StreamHandle make_stream();
+cuda::StreamHandle make_stream(bool blocking = false);
 void destroy(cuda::StreamHandle);
 cuda::EventHandle make_event(bool timed);
 void destroy(cuda::EventHandle);
@@ -97,6 +101,8 @@ void wait_for_device();  // the host
 // Queues a kernel that makes these accesses; `what` names it in sentences.
 void launch(Stream&, std::string_view what, const std::vector<Access>& accesses, std::function<void()> kernel);
 void note_accesses(Stream&, std::string_view what, const std::vector<Access>& accesses);
+// What the default stream queues waits for all blocking streams, and what these queue waits for it.
+void order_with_default(Stream&);
 // Host or device addresses. Through an engine where one side is the host.
 void copy(Stream&, void* to, const void* from, std::size_t bytes);
 void charge_link(bool to_device, std::size_t bytes);  // on a stream's thread: returns when the link would be done
