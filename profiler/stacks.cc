@@ -34,13 +34,6 @@ bool is_a_library(std::string_view file) {
   return std::any_of(std::begin(libraries), std::end(libraries), [&](auto name) { return file.starts_with(name); });
 }
 
-std::string demangled(const char* symbol) {
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(symbol, nullptr, nullptr, &status),
-                                                         &std::free);
-  return std::string(status == 0 && name != nullptr ? name.get() : symbol).substr(0, longest_name);
-}
-
 std::string in_hex(std::uintptr_t number) {
   std::string digits;
   do digits.insert(digits.begin(), "0123456789abcdef"[number % 16]);
@@ -49,6 +42,18 @@ std::string in_hex(std::uintptr_t number) {
 }
 
 }  // namespace
+
+std::string demangled(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status),
+                                                         &std::free);
+  return std::string(status == 0 && name != nullptr ? name.get() : symbol).substr(0, longest_name);
+}
+
+bool is_own_frame(std::string_view file, std::string_view symbol) {
+  file.remove_prefix(file.rfind('/') + 1);
+  return !is_a_library(file) && (symbol.empty() || !is_of_a_library(symbol));
+}
 
 StackTable::StackTable() {
   void* frame = nullptr;
@@ -79,14 +84,14 @@ std::vector<std::string> FrameNames::of(std::span<void* const> stack) {
     if (::dladdr(reinterpret_cast<const void*>(call), &found) == 0 || found.dli_fname == nullptr) continue;
     std::string_view file = found.dli_fname;
     file.remove_prefix(file.rfind('/') + 1);
-    if (is_a_library(file)) continue;
+    if (!is_own_frame(file, {})) continue;
     const std::uintptr_t offset = call - reinterpret_cast<std::uintptr_t>(found.dli_fbase);
     const auto [symbols, fresh] = files_.try_emplace(found.dli_fname, found.dli_fname);
     const std::string symbol = found.dli_sname != nullptr ? found.dli_sname : symbols->second.at(offset);
     if (symbol.empty())
       frames.push_back(std::string(file) + "+" + in_hex(offset));
     else if (!is_of_a_library(symbol))
-      frames.push_back(demangled(symbol.c_str()));
+      frames.push_back(demangled(symbol));
   }
   return frames;
 }

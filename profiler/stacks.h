@@ -9,6 +9,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -35,6 +36,10 @@ class StackTable {
   std::vector<Stack> stacks_;
   std::unordered_map<std::uint64_t, std::uint32_t> by_hash_;  // a collision of 64 bits would join two stacks
 };
+
+// Of a file's path and a mangled name: the program's own, and none of libtorch, vedette and the C and C++ libraries.
+bool is_own_frame(std::string_view file, std::string_view symbol);
+std::string demangled(const std::string& symbol);  // at most 200 bytes
 
 class FrameNames {
  public:

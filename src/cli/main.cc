@@ -1,5 +1,6 @@
 // The command `vedette`: reads the command line, runs one verb, turns failures into a sentence and a status: 0 done, 1
-// the verb failed, 2 the command line cannot be understood.
+// the verb failed, 2 the command line cannot be understood. The verb races has its
+// program's own.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -92,6 +93,10 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
   if (words.size() == 2 && words[0] == "help" && std::find(verbs.begin(), verbs.end(), words[1]) != verbs.end())
     words = {words[1], "--help"};
   join_steps(words);
+  if (const auto marked = std::find(words.begin(), words.end(), "--"); !words.empty() && words[0] == "races") {
+    if (marked != words.end()) vedette::cli::words_of_program().assign(marked + 1, words.end());
+    words.erase(marked, words.end());
+  }
   std::reverse(words.begin(), words.end());
   return words;
 }
@@ -115,6 +120,7 @@ int main(int argc, char** argv) {
   vedette::cli::add_jobs(app);
   vedette::cli::add_pack(app);
   vedette::cli::add_plan(app);
+  vedette::cli::add_races(app);
   vedette::cli::add_replay(app);
   vedette::cli::add_report(app);
   vedette::cli::add_reproduce(app);
@@ -125,6 +131,8 @@ int main(int argc, char** argv) {
     app.parse(words_of(app, argc, argv));
   } catch (const CLI::ParseError& error) {
     return misunderstood(app, error, argc, argv);
+  } catch (const vedette::cli::Status& status) {
+    return status.number;
   } catch (const std::exception& failure) {
     vedette::cli::print_to(stderr, "vedette: {}\n", failure.what());
     return 1;

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <climits>
@@ -125,12 +126,18 @@ std::string counted(const std::map<std::string, std::uint64_t, std::less<>>& cou
                 [](const auto& each) { return quoted(each.first) + ": " + std::to_string(each.second); });
 }
 
-const char* torch_in_process() {
-  const auto is_loaded = [](const char* name) {
-    void* const found = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-    return found != nullptr && (::dlclose(found), true);
+// dlopen() would run the constructors of libraries again that the end of the process has finished with.
+std::string torch_in_process() {
+  std::string found;
+  const auto look = [](dl_phdr_info* info, std::size_t, void* into) {
+    const std::string_view path(info->dlpi_name);
+    std::string& best = *static_cast<std::string*>(into);
+    if (path.ends_with("/libtorch_cuda.so")) best = "cuda";
+    if (path.ends_with("/libtorch_cpu.so") && best.empty()) best = "cpu";
+    return 0;
   };
-  return is_loaded("libtorch_cuda.so") ? "cuda" : is_loaded("libtorch_cpu.so") ? "cpu" : "";
+  ::dl_iterate_phdr(look, &found);
+  return found;
 }
 
 __attribute__((constructor)) void begin() {
