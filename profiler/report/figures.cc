@@ -261,6 +261,7 @@ Report analyse(const Run& run, const ReportOptions& options) {
   report.headline = headline_of(run, options);
   report.origin = run.origin;
   report.noise = noise_of(run, report.headline);
+  report.energy = energy_of(run);
   report.waterfall = waterfall_of(run, report.headline, report.noise);
   report.advised = advised_of(run, options, report.waterfall, report.noise);
   const std::size_t stride = std::max<std::size_t>(
@@ -268,8 +269,7 @@ Report analyse(const Run& run, const ReportOptions& options) {
   for (std::size_t i = 0; i < run.steps.size(); i += stride) report.steps.rows.push_back(run.steps[i]);
   report.steps.left_out = run.steps.size() - report.steps.rows.size();
   if (run.shown_step() != nullptr) report.steps.shown = run.shown_step()->step;
-  report.causes = run.causes;
-  report.machine = run.machine;
+  report.causes = run.causes, report.machine = run.machine;
   report.memory = memory_of(run);
   report.heat = heat_of(run, options);
   report.layers = layers_of(run, report.heat);
@@ -278,12 +278,12 @@ Report analyse(const Run& run, const ReportOptions& options) {
   if (run.shown_profile() != nullptr) report.short_lived = short_lived_of(run.shown_profile()->trace);
   report.sharing = sharing_of(run);
   report.reuse = reuse_of(run, options);
+  report.prices = prices_of(run, options, report.tensors);
   report.plan = plan_of(run);
   report.recomputed = recomputed_of(run);
   report.timeline = timeline_of(run);
   report.followed = followed_by(run);
   report.overhead = overhead_of(run);
-  report.energy = energy_of(run);
   const Origin& o = run.origin;
   const auto remark = [&](bool applies, std::string sentence) {
     if (applies) report.remarks.push_back(std::move(sentence));

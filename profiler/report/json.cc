@@ -16,6 +16,7 @@ Json of(Bytes bytes) { return bytes.value; }
 Json of(Nanoseconds time) { return time.value; }
 Json of(double number) { return std::isfinite(number) ? Json(std::round(number * 1e6) / 1e6) : Json(nullptr); }
 Json of(std::uint64_t number) { return number; }
+Json of(std::uint32_t number) { return number; }
 template <class T>
 Json of(const std::optional<T>& value) {
   return value ? of(*value) : Json(nullptr);
@@ -291,6 +292,41 @@ Json of(const Reuse& r) {
   return {{"histogram", list(r.histogram)}, {"curve", list(r.curve)}, {"simulated", r.simulated}, {"policy", r.policy}};
 }
 
+Json of(const PricedTensor& t) {
+  return {{"tensor", t.tensor},
+          {"name", t.name},
+          {"layer", t.layer},
+          {"role", t.role},
+          {"bytes", of(t.bytes)},
+          {"gone_ns", of(t.gone)},
+          {"ns_per_mib", of(t.ns_per_mib)},
+          {"budget_ns_per_mib", of(t.budget_ns_per_mib)}};
+}
+
+Json of(const PricedGroup& g) {
+  return {{"by", g.by}, {"name", g.name}, {"tensors", g.tensors}, {"bytes", of(g.bytes)}, {"gone_ns", of(g.gone)}};
+}
+
+Json of(const FreeMemory& f) {
+  return {{"change", f.change},   {"sentence", f.sentence}, {"bytes", of(f.bytes)},
+          {"tensors", f.tensors}, {"factor", of(f.factor)}, {"step_ns", of(f.step)}};
+}
+
+Json of(const PriceList& p) {
+  return {{"known", p.known},
+          {"note", p.note},
+          {"waiting_ns", of(p.waiting)},
+          {"ns_per_mib", of(p.ns_per_mib)},
+          {"simulated_ns", of(p.simulated)},
+          {"simulated_stall_ns", of(p.simulated_stall)},
+          {"less_ns", of(p.less)},
+          {"more_ns", of(p.more)},
+          {"runs", list(p.runs)},
+          {"tensors", list(p.tensors)},
+          {"groups", list(p.groups)},
+          {"free", list(p.free)}};
+}
+
 Json of(const PlanMoveRow& m) {
   return {{"position", m.position}, {"verb", m.verb},        {"unit", m.unit},
           {"fate", m.fate},         {"issue", m.issue},      {"due", m.due},
@@ -381,6 +417,7 @@ Json of(const Report& r) {
   all["short_lived"] = of(r.short_lived);
   all["sharing"] = of(r.sharing);
   all["reuse"] = of(r.reuse);
+  all["prices"] = of(r.prices);
   all["plan"] = of(r.plan);
   all["recomputed"] = of(r.recomputed);
   all["noise"] = of(r.noise);

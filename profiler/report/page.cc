@@ -52,6 +52,7 @@ void shorten(Report& report, std::size_t most) {
   for (const TensorRow* row : rows) kept.insert(row->tensor);
   for (const HeatRow& row : report.heat.rows) kept.insert({row.first_tensor, row.last_tensor});
   const auto left_out = [&](const auto& row) { return !kept.contains(row.tensor); };
+  std::erase_if(report.prices.tensors, left_out);
   report.tensors_left_out += std::erase_if(report.tensors, left_out);
   report.heat.ranges_left_out += std::erase_if(report.heat.ranges, left_out);
   std::erase_if(report.heat.order, [&](std::uint32_t tensor) { return !kept.contains(tensor); });
@@ -76,6 +77,7 @@ std::string format_page(const Report& report, const Report* other) {
   const std::string_view rest = page.substr(at);
   page = page_js(), at = 0;
   fill("/*{map}*/", map_js());
+  fill("/*{prices}*/", prices_js());
   fill("/*{timeline}*/", timeline_js());
   return out.append(page, at, page.size() - at).append(rest);
 }

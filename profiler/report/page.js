@@ -350,6 +350,7 @@ function memory_figure(run) {
 }
 
 /*{map}*/
+/*{prices}*/
 /*{timeline}*/
 section('layers', 'Layers', 'Layers', 'In the order in which they run. Bytes count once however often a layer touches them; a transfer belongs to the layer in which it ended.',
   (host, run) => {
@@ -430,7 +431,7 @@ section('budgets', 'Budgets', 'What another budget would cost', '', (host, run) 
     {key: 'bytes_in', label: 'In', number: true, format: bytes}, {key: 'bytes_out', label: 'Out', number: true, format: bytes},
     {key: 'lru_in_bytes', label: 'LRU would fetch', number: true, format: bytes}, {key: 'note', label: 'Remark', class: 'note', format: value => value ?? ''}],
     {label: 'Budgets', noun: 'budgets', path: row => (run === data.run ? 'run' : 'other') + '.reuse.curve.' + row.order});
-  host.append(element('div', {class: 'card'}, box));
+  host.append(element('div', {class: 'card'}, box), prices_card(run));
   const reuse = chart('Reuse distances', 260, () => reuse_figure(run, on_paper ? paper_width : reuse.clientWidth));
   host.append(element('div', {class: 'card'}, element('h3', {}, 'Reuse distances: bytes of other tensors touched between two accesses and still alive'), reuse));
 }, {long: true});

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "profiler/report/heat.h"
+#include "profiler/report/prices.h"
 #include "profiler/report/run.h"
 
 namespace vedette::report {
@@ -340,6 +341,7 @@ struct Report {
   ShortLived short_lived;
   Sharing sharing;
   Reuse reuse;
+  PriceList prices;
   PlanFigures plan;
   Recomputed recomputed;
   Timeline timeline;
@@ -364,16 +366,6 @@ struct LayerDifference {
 // The largest changes first, whichever their sign.
 std::vector<LayerDifference> compared(const Report& run, const Report& other);
 
-struct Simulated {
-  Nanoseconds step, stall;
-  Bytes bytes_in, bytes_out;
-  std::uint64_t late = 0;   // fetches that were not done when due, or that nothing had planned
-  Nanoseconds recompute{};  // running ops again
-};
-// Runs a step on a machine under the run's policy, in a simulator. The analysis knows none; the command line gives it
-// one.
-using Simulate = std::function<Result<Simulated>(const Trace&, const Machine&, std::string_view policy)>;
-
 // No plan is faster.
 using Bound = std::function<Nanoseconds(const Trace&, const Machine&)>;
 
@@ -396,6 +388,7 @@ struct ReportOptions {
   std::optional<Machine> machine = {};    // on which other budgets are simulated; none: the recording's
   std::size_t heat_rows = 480, most_ranges = 200000, most_steps = 2000;
   Adviser adviser = {};
+  Pricer pricer = {};
 };
 
 Report analyse(const Run& run, const ReportOptions& options);
@@ -426,6 +419,7 @@ std::vector<TensorRow> tensors_of(const Run&);
 ShortLived short_lived_of(const Trace&);
 Sharing sharing_of(const Run&);
 Reuse reuse_of(const Run&, const ReportOptions&);
+PriceList prices_of(const Run&, const ReportOptions&, const std::vector<TensorRow>&);
 // Bytes that a step fetches when ops wait for their operands and the least recently used tensors leave, in the state
 // that repeats; nullopt: an op has more operands and scratch than the capacity. O(accesses * log(tensors)).
 std::optional<Bytes> lru_fetches(const Trace&, Bytes capacity);

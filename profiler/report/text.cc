@@ -262,6 +262,48 @@ void curve(Lines& out, const Report& r) {
   }
 }
 
+// The dearest tensors and groups, and what would make a tenth less memory cost nothing.
+void prices(Lines& out, const Report& r) {
+  const PriceList& p = r.prices;
+  if (!p.known) return;
+  constexpr std::size_t most_priced = 12, most_groups = 5;
+  out.title("What memory costs: waits that no plan avoids");
+  const auto ms = [](double ns) { return fmt::format("{:.3f} ms", ns / 1e6); };
+  out.figure("a MiB less costs", {ms(p.ns_per_mib) + " a step at least", ""});
+  out.figure("no plan waits less than",
+             {p.simulated_stall ? fmt::format("{}, simulated {}", readable(p.waiting), readable(*p.simulated_stall))
+                                : readable(p.waiting),
+              ""});
+  if (p.simulated && p.less && p.more)
+    out.figure("10 % less, as it is, more", {fmt::format("{}, {}, {}: a step, simulated", readable(*p.less),
+                                                         readable(*p.simulated), readable(*p.more)),
+                                             ""});
+  if (!p.note.empty()) out.text += printable(p.note, 300) + "\n";
+  for (const FreeMemory& each : p.free) out.text += "- " + printable(each.sentence, 600) + "\n";
+  if (p.tensors.empty()) return;
+  const std::size_t width = width_of(p.tensors, most_priced, [](const PricedTensor& t) { return t.name; });
+  out.text += fmt::format("{:<{}} {:<11}{:>11}{:>16}{:>14}{:>16}\n", "tensor", width, "role", "bytes", "gone, it saves",
+                          "a MiB of it", "a MiB of budget");
+  for (std::size_t i = 0; i < p.tensors.size() && i < most_priced; ++i) {
+    const PricedTensor& t = p.tensors[i];
+    out.text +=
+        fmt::format("{:<{}} {:<11}{:>11}{:>16}{:>14}{:>16}\n", printable_name(t.name, width), width, printable(t.role),
+                    readable(t.bytes), readable(t.gone), ms(t.ns_per_mib), ms(t.budget_ns_per_mib));
+  }
+  if (p.tensors.size() > most_priced)
+    out.text += fmt::format("and {} more with less (--json has all)\n", p.tensors.size() - most_priced);
+  std::string_view by;
+  std::size_t told = 0;
+  for (const PricedGroup& g : p.groups) {
+    told = by == g.by ? told + 1 : 0;
+    by = g.by;
+    if (told >= most_groups) continue;
+    out.text += fmt::format("{:<8}{:<{}} {:>4} tensors{:>11}{:>16}\n", told == 0 ? g.by : "",
+                            printable_name(g.name.empty() ? "(none)" : g.name, width), width, g.tensors,
+                            readable(g.bytes), readable(g.gone));
+  }
+}
+
 void plan(Lines& out, const Report& r) {
   if (!r.plan.known) return;
   const PlanFigures& p = r.plan;
@@ -338,6 +380,7 @@ std::string format_text(const Report& report, const Report* other) {
     tensors(out, *r);
     sharing(out, *r);
     curve(out, *r);
+    prices(out, *r);
     plan(out, *r);
     recomputed(out, *r);
     followed(out, *r);

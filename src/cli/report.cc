@@ -110,6 +110,8 @@ report::Report analysed(const std::string& path, const ReportVerb& verb) {
     options.adviser = {.simulate = simulator(verb.simulate_seconds / 2, "changes", asked, progress),
                        .in_chunks = in_chunks,
                        .policies = {"vedette", "sentinel", "g10", "capuchin", "on-demand"}};
+    options.pricer = {.simulate = simulator(verb.simulate_seconds / 2, "prices", asked, progress),
+                      .prices = memory_prices};
   }
   if (verb.plain_ms > 0) options.plain_step = Nanoseconds{static_cast<std::int64_t>(verb.plain_ms * 1e6)};
   return report::analyse(run, options);

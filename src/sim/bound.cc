@@ -102,6 +102,7 @@ class Bound {
   Bound(const Trace& trace, const Machine& machine)
       : trace_(trace), machine_(machine), step_(sim::flatten(trace)), ops_(trace.ops.size()) {
     best_.assign(2 * ops_ + 1, 0);
+    begin_of_.assign(2 * ops_ + 1, 0);
     for (std::uint32_t j = 0; j + 1 < machine.tiers.size(); ++j) {
       Cut cut{.in = ns_per_byte(machine, j, true), .out = ns_per_byte(machine, j, false)};
       cut.takes_turns = takes_turns(machine, j);
@@ -121,10 +122,22 @@ class Bound {
     const std::size_t stride = 1 + 2 * ops_ * ops_ / most;
     for (std::size_t begin = 0; begin < 2 * ops_; ++begin) {
       if (begin > 0) best_[begin] = std::max(best_[begin], best_[begin - 1]);
-      if (begin % stride == 0) from(begin);
+      if (begin % stride == 0) from(begin, std::min(2 * ops_, begin + ops_));
     }
     best_[2 * ops_] = std::max(best_[2 * ops_], best_[2 * ops_ - 1]);
     return best_[2 * ops_] / 2;
+  }
+
+  // After waiting(): the runs of ops whose waits it added up, as sums over tensors.
+  void explain(MemoryPrices& prices) {
+    for (std::size_t end = cuts_.empty() ? 0 : 2 * ops_; end > 0;) {
+      if (best_[end] == best_[end - 1]) {
+        --end;
+        continue;
+      }
+      explain(begin_of_[end], end - 1, prices);
+      end = begin_of_[end];
+    }
   }
 
  private:
@@ -233,6 +246,12 @@ class Bound {
     double times_before = 0, last_time = 0, times_after = 0;  // of begin .. last - 1, of last, of begin + 1 .. last
   };
 
+  struct Term {  // the most that one run proves
+    double ns = 0;
+    std::size_t cut = 0, weight = 0;
+    enum Part : std::uint8_t { none, whole, less } in = none, out = none;  // less: without its first op, or its last
+  };
+
   void add_in(std::vector<Sums>& sums, std::uint32_t t, std::size_t begin) {
     const std::vector<double>& prices = price(t, begin % ops_, 0);
     for (std::size_t k = 0; k < prices.size(); ++k) sums[k / weights.size()].in[k % weights.size()] += prices[k];
@@ -249,12 +268,13 @@ class Bound {
     }
   }
 
-  void from(std::size_t begin) {
+  Term from(std::size_t begin, std::size_t end) {
     std::vector<Sums> sums(cuts_.size());
     std::vector<char> used(trace_.tensors.size()), changed(trace_.tensors.size()), counted(trace_.tensors.size());
     const std::vector<double> begin_room = room_of(begin % ops_);
     Run run{.begin = begin, .last = begin};
-    for (std::size_t at = begin; at < std::min(2 * ops_, begin + ops_); ++at) {
+    Term term;  // of the last run
+    for (std::size_t at = begin; at < end; ++at) {
       const std::size_t op = at % ops_;
       run.last = at;
       run.last_time = static_cast<double>(trace_.ops[op].time.value);
@@ -273,9 +293,12 @@ class Bound {
         if (counts != counted[each.tensor]) add_out(sums, counts ? bytes : -bytes), counted[each.tensor] = counts;
         if (!in_place_) run.room += size(each.tensor) - (counts ? bytes : 0);  // near, whichever needs to go out
       }
-      weigh(sums, run, begin_room);
+      term = weigh(sums, run, begin_room);
+      if (best_[run.last + 1] < best_[begin] + term.ns)
+        best_[run.last + 1] = best_[begin] + term.ns, begin_of_[run.last + 1] = begin;
       run.times_before += run.last_time;
     }
+    return term;
   }
 
   // The room that the op's workspace and operands, which are near when it begins, take from others; less the charge for
@@ -297,9 +320,9 @@ class Bound {
     return room;
   }
 
-  void weigh(const std::vector<Sums>& sums, const Run& run, const std::vector<double>& begin_room) {
+  Term weigh(const std::vector<Sums>& sums, const Run& run, const std::vector<double>& begin_room) const {
     const double between = run.times_after - run.last_time;  // of begin + 1 .. last - 1
-    double most = 0;
+    Term most;
     for (std::size_t c = 0; c < cuts_.size(); ++c) {
       const Cut& cut = cuts_[c];
       for (std::size_t w = 0; w < weights.size(); ++w) {
@@ -307,20 +330,63 @@ class Bound {
         const double comes = sums[c].in[w] - all * cut.in, comes_after = comes + begin_room[c * weights.size() + w];
         const double goes = sums[c].out[w] + (m * run.room - all) * cut.out,
                      goes_before = sums[c].out_before[w] + (m * run.room_before - all) * cut.out;
-        most = std::max({most, comes - m * run.times_before, goes - m * run.times_after});
-        if (run.last > run.begin) most = std::max({most, comes_after - m * between, goes_before - m * between});
-        if (!cut.takes_turns) continue;
-        const auto both = [&](double in, double out, double times) {
-          if (in > 0 && out > 0) most = std::max(most, in + out - m * times);
+        const auto proves = [&](double ns, Term::Part in, Term::Part out) {
+          if (ns > most.ns) most = {.ns = ns, .cut = c, .weight = w, .in = in, .out = out};
         };
-        both(comes, goes, run.times_before + run.last_time);
+        proves(comes - m * run.times_before, Term::whole, Term::none);
+        proves(goes - m * run.times_after, Term::none, Term::whole);
+        if (run.last > run.begin) {
+          proves(comes_after - m * between, Term::less, Term::none);
+          proves(goes_before - m * between, Term::none, Term::less);
+        }
+        if (!cut.takes_turns) continue;
+        const auto both = [&](double in, double out, double times, Term::Part of_in, Term::Part of_out) {
+          if (in > 0 && out > 0) proves(in + out - m * times, of_in, of_out);
+        };
+        both(comes, goes, run.times_before + run.last_time, Term::whole, Term::whole);
         if (run.last == run.begin) continue;
-        both(comes, goes_before, run.times_before);
-        both(comes_after, goes, run.times_after);
-        both(comes_after, goes_before, between);
+        both(comes, goes_before, run.times_before, Term::whole, Term::less);
+        both(comes_after, goes, run.times_after, Term::less, Term::whole);
+        both(comes_after, goes_before, between, Term::less, Term::less);
       }
     }
-    best_[run.last + 1] = std::max(best_[run.last + 1], best_[run.begin] + most);
+    return most;
+  }
+
+  // The terms of weigh(), tensor by tensor. All are linear in bytes; two steps count half each.
+  void explain(std::size_t begin, std::size_t last, MemoryPrices& prices) {
+    const Term term = from(begin, last + 1);
+    const double in = term.in != Term::none ? weights[term.weight] * cuts_[term.cut].in / 2 : 0;
+    const double out = term.out != Term::none ? weights[term.weight] * cuts_[term.cut].out / 2 : 0;
+    const auto having = [&](std::uint32_t t) {
+      return term.in != Term::none ? price(t, begin % ops_, 0)[term.cut * weights.size() + term.weight] / 2 : 0;
+    };
+    std::vector<char> used(trace_.tensors.size()), changed(used), counted(used);
+    std::vector<double> goes(used.size());  // bytes
+    for (std::size_t at = begin; at <= last; ++at) {
+      const std::size_t op = at % ops_;
+      const std::vector<double> before = at == last && term.out == Term::less ? goes : std::vector<double>{};
+      for (std::size_t i = 0; i < step_.operands[op].size(); ++i) {
+        const sim::Operand& each = step_.operands[op][i];
+        const std::uint32_t t = each.tensor;
+        if (paged_.contains(t)) continue;
+        if (!used[t] && each.read) prices.tensor_ns[t] += having(t);
+        used[t] = 1;
+        changed[t] = changed[t] || each.write;
+        const char counts = changed[t] && next_read_[op][i];
+        const double bytes = goes_out(t, begin, at);
+        const bool stays = term.out == Term::less ? counted[t] : counts;  // in what has to go
+        if (at == last && !in_place_) prices.tensor_ns[t] += out * (size(t) - (stays ? bytes : 0));
+        if (counts != counted[t]) goes[t] += counts ? bytes : -bytes, counted[t] = counts;
+        if (at == begin && term.in == Term::less && !in_place_)
+          prices.tensor_ns[t] += in * size(t) - (each.read ? having(t) : 0);
+      }
+      if (at == last && term.out == Term::less) goes = before;
+    }
+    for (std::size_t t = 0; t < goes.size(); ++t) prices.tensor_ns[t] += out * goes[t];
+    prices.op_ns_per_byte[begin % ops_] += in;
+    prices.op_ns_per_byte[last % ops_] += out;
+    prices.runs.push_back({{static_cast<std::uint32_t>(begin % ops_)}, {static_cast<std::uint32_t>(last % ops_)}});
   }
 
   const Trace& trace_;
@@ -337,7 +403,8 @@ class Bound {
   std::set<std::uint32_t> paged_;
   bool in_place_ = false;  // ops may use operands that are not near
   std::vector<std::vector<char>> next_read_;
-  std::vector<double> best_;  // [e]: the most waiting that is proven before op e
+  std::vector<double> best_;           // [e]: the most waiting that is proven before op e
+  std::vector<std::size_t> begin_of_;  // [e]: of the run that ends there and proves most
 };
 
 Nanoseconds bound(const Trace& trace, const Machine& machine, std::size_t most) {
@@ -355,6 +422,18 @@ Nanoseconds bound(const Trace& trace, const Machine& machine, std::size_t most) 
 Nanoseconds lower_bound(const Trace& trace, const Machine& machine) { return bound(trace, machine, most_work); }
 Nanoseconds sim::coarse_bound(const Trace& trace, const Machine& machine) {
   return bound(trace, machine, most_coarse_work);
+}
+
+MemoryPrices memory_prices(const Trace& trace, const Machine& machine) {
+  MemoryPrices prices;
+  prices.tensor_ns.resize(trace.tensors.size());
+  prices.op_ns_per_byte.resize(trace.ops.size());
+  if (machine.tiers.size() < 2) return prices;
+  const Machine as_it_runs = on_its_bus(machine);
+  Bound bound(trace, as_it_runs);
+  prices.waiting_ns = bound.waiting(most_work);
+  bound.explain(prices);
+  return prices;
 }
 
 }  // namespace vedette

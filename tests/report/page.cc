@@ -72,6 +72,17 @@ class Page : public ::testing::Test {
           (machine.tiers[0].capacity > Bytes{24576} ? 21000 : 0) + (policy == "vedette" ? 0 : 9000);
       return Simulated{.step = {60000 - gain}, .stall = {22000 - gain}, .bytes_in = {}, .bytes_out = {}};
     };
+    options.pricer.prices = [](const Trace& trace, const Machine&) {
+      MemoryPrices prices{.waiting_ns = 7000, .op_ns_per_byte = std::vector<double>(trace.ops.size(), 0.25)};
+      for (const Tensor& tensor : trace.tensors)
+        prices.tensor_ns.push_back(0.5 * static_cast<double>(tensor.bytes.value));
+      prices.runs = {{{0}, {3}}};
+      return prices;
+    };
+    options.pricer.simulate = [](const Trace&, const Machine& machine, std::string_view) -> Result<Simulated> {
+      const bool less = machine.tiers[0].capacity<Bytes{24576}, fast = machine.links[0].bytes_per_s> 190'000'000'000;
+      return Simulated{.step = {less && !fast ? 90000 : 60000}, .stall = {9000}, .bytes_in = {}, .bytes_out = {}};
+    };
     return analyse(load_run(by_hand::record_by_hand(folder_.file("run.vedette"), names)).value(), options);
   }
   by_hand::Folder folder_;
@@ -113,7 +124,8 @@ TEST_F(Page, OpensFromDiskSilentlyAndShowsTheFiguresOfTheJson) {
   EXPECT_THAT(document, HasSubstr("data-ready="));
   EXPECT_GT(compare_figures(document, nlohmann::json::parse(format_json(report, nullptr))), 80u);
   for (const char* part : {">0.1 ms", "24.0 KiB", "It fits: 28.0 KiB", "Where the step", "Stalls: late fetch",
-                           "Plan with the policy sentinel", "Made with", "report_page"})
+                           "Plan with the policy sentinel", "Made with", "report_page",
+                           "What memory costs, tensor by tensor", "The links are 2 x as fast"})
     EXPECT_THAT(document, HasSubstr(part)) << "as people read it";
   for (const char* part : {">null<", ">undefined<", ">NaN"})
     EXPECT_THAT(document, Not(HasSubstr(part))) << "what is not there is left out, not spelt";

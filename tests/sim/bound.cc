@@ -122,5 +122,56 @@ TEST(Bound, IsNeverAboveWhatAPolicyReaches) {
   }
 }
 
+// A little less of a tensor, and a little less memory: the bound moves as its prices say, and elsewhere no further than
+// a largest of linear sums can.
+TEST(Bound, ItsPricesAreItsDerivatives) {
+  int priced = 0, as_told = 0;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const Trace trace = testing::generate_trace(seed, testing::random_shape(seed));
+    const std::uint64_t least = testing::smallest_fast_tier(trace, {1}).value,
+                        most = testing::ample_fast_tier(trace, {1}).value;
+    const Machine moving = testing::two_tiers({least + (most - least) / 4}, {1}, 50'000'000);
+    for (const Machine& machine : {moving, on_one_bus(moving)}) {
+      SCOPED_TRACE(seed);
+      const MemoryPrices prices = memory_prices(trace, machine);
+      const auto bound = [](const Trace& t, const Machine& m) { return static_cast<double>(lower_bound(t, m).value); };
+      const double now = bound(trace, machine);
+      Nanoseconds ops;
+      for (const Op& each : trace.ops) ops += each.time;
+      EXPECT_NEAR(prices.waiting_ns, now - static_cast<double>(ops.value), 2 + prices.waiting_ns * 1e-6);
+      const auto look = [&](double change, double told) {  // both at least 0
+        EXPECT_LE(change, told * (1 + 1e-6) + 3);
+        if (told < 100) return;
+        ++priced;
+        as_told += std::abs(change - told) <= told * 0.01 + 3;
+      };
+      for (std::size_t t = 0; t < trace.tensors.size(); ++t) {
+        Trace smaller = trace;
+        const std::uint64_t less = trace.tensors[t].bytes.value / 64;
+        smaller.tensors[t].bytes.value -= less;
+        look(now - bound(smaller, machine),
+             prices.tensor_ns[t] * static_cast<double>(less) / static_cast<double>(trace.tensors[t].bytes.value));
+      }
+      double of_budget = 0;
+      for (const double each : prices.op_ns_per_byte) of_budget += each;
+      Machine larger = machine;
+      larger.tiers[0].capacity.value += least / 256;
+      look(now - bound(trace, larger), of_budget * static_cast<double>(least / 256));
+      larger.tiers[0].capacity.value -= least / 128;
+      EXPECT_GE(bound(trace, larger) - now, of_budget * static_cast<double>(least / 256) * (1 - 1e-6) - 3);
+    }
+  }
+  EXPECT_GT(priced, 100);
+  EXPECT_GE(as_told, priced * 95 / 100) << "of " << priced;
+}
+
+TEST(Bound, HasNoPricesWhereNothingWaits) {
+  const Trace trace{.tensors = {{.name = "w", .bytes = {100}, .persistent = true}}, .ops = {op(50, {{0}})}};
+  const MemoryPrices prices = memory_prices(trace, two(100));
+  EXPECT_EQ(prices.waiting_ns, 0);
+  EXPECT_EQ(prices.tensor_ns, std::vector<double>{0});
+  EXPECT_TRUE(prices.runs.empty());
+}
+
 }  // namespace
 }  // namespace vedette::bound_test

@@ -46,11 +46,13 @@ const std::map<std::string, Layers> left_of = {
 // policy.h is the interface that simulator, engine and policies share, in words of the model. The engine speaks to the
 // profiler through observer.h, in words of the model. vedette.h is the umbrella over all but the adapter.
 const std::map<std::string, std::string> layer_of_public_header = {
-    {"units.h", "base"},          {"result.h", "base"},        {"model.h", "model"},          {"check.h", "model"},
-    {"observer.h", "model"},      {"pack.h", "pack"},          {"policy.h", "model"},         {"replay.h", "sim"},
-    {"rows.h", "model"},          {"machine.h", "model"},      {"own_policy.h", "model"},     {"bound.h", "sim"},
-    {"session.h", "session"},     {"gpu.h", "model"},          {"vedette.h", "cli"},          {"torch.h", "adapter"},
-    {"distributed.h", "adapter"}, {"gpu_observer.h", "model"}, {"birth_observer.h", "model"},
+    {"units.h", "base"},           {"result.h", "base"},         {"model.h", "model"},
+    {"check.h", "model"},          {"observer.h", "model"},      {"pack.h", "pack"},
+    {"policy.h", "model"},         {"replay.h", "sim"},          {"rows.h", "model"},
+    {"machine.h", "model"},        {"own_policy.h", "model"},    {"bound.h", "sim"},
+    {"session.h", "session"},      {"gpu.h", "model"},           {"vedette.h", "cli"},
+    {"torch.h", "adapter"},        {"distributed.h", "adapter"}, {"gpu_observer.h", "model"},
+    {"birth_observer.h", "model"}, {"memory_prices.h", "model"},
 };
 
 // The layer that a path from the root of the project belongs to; empty when it has none.
