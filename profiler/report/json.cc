@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/gpu_bytes.h"
+#include "profiler/report/beside.h"
 #include "profiler/report/report.h"
 
 namespace vedette::report {
@@ -431,12 +432,13 @@ Json of(const Report& r) {
 
 }  // namespace
 
-std::string format_json(const Report& report, const Report* other) {
+std::string format_json(const Report& report, const Report* other, const Beside* beside) {
   Json all;
   all["format"] = "vedette-report-1";
   all["run"] = of(report);
   if (other != nullptr) {
     all["other"] = of(*other);
+    all["beside"] = json_of(beside != nullptr ? *beside : beside_of(report, *other));
     all["compared"] = Json::array();
     for (const LayerDifference& each : compared(report, *other)) all["compared"].push_back(of(each));
   }

@@ -1,11 +1,13 @@
 // A report as one HTML document: the page's parts and the charts' library, embedded when this was built, around the
 // report's JSON.
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <unordered_set>
 #include <vector>
 
 #include "profiler/report/assets.h"
+#include "profiler/report/beside.h"
 #include "profiler/report/report.h"
 
 namespace vedette::report {
@@ -31,10 +33,13 @@ constexpr std::size_t most_tensors = 20'000;  // 6 MB of page; a hundred thousan
 std::string figures(const Report& report, const Report* other) {
   const auto fits = [](const Report* r) { return r == nullptr || r->tensors.size() <= most_tensors; };
   if (fits(&report) && fits(other)) return format_json(report, other);
+  // All tensors count where two runs differ.
+  std::optional<Beside> beside;
+  if (other != nullptr) beside = beside_of(report, *other), shorten(*beside, most_tensors / 4);
   Report shorter = report, other_shorter = other != nullptr ? *other : Report{};
   shorten(shorter, most_tensors);
   shorten(other_shorter, most_tensors);
-  return format_json(shorter, other != nullptr ? &other_shorter : nullptr);
+  return format_json(shorter, other != nullptr ? &other_shorter : nullptr, beside ? &*beside : nullptr);
 }
 
 }  // namespace
@@ -79,6 +84,7 @@ std::string format_page(const Report& report, const Report* other) {
   fill("/*{map}*/", map_js());
   fill("/*{prices}*/", prices_js());
   fill("/*{timeline}*/", timeline_js());
+  fill("/*{beside}*/", beside_js());
   return out.append(page, at, page.size() - at).append(rest);
 }
 

@@ -556,9 +556,10 @@ function comparison() {
     element('td', {class: 'number'}, change(key))));
   const head = ['', 'This run', 'The other', 'Change'].map((label, i) => element('th', {scope: 'col', class: i ? 'number' : '', style: 'padding:.42rem .55rem'}, label));
   return element('section', {id: 'two'}, element('h2', {}, 'Two runs'), element('div', {class: 'card'}, element('div', {class: 'scroll'}, element('table', {}, element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...rows)))),
-    layer_comparison(alike));
+    beside_card(), layer_comparison(alike));
 }
 
+/*{beside}*/
 // The largest changes first, each with a bar from the middle: to the left where the other run is faster.
 function layer_comparison(alike) {
   const rows = data.compared.map((d, i) => ({order: i, label: d.name === '' ? '(ops without a layer)' : d.name, phase: d.phase, time: d.run.time_ns, other_time: d.other.time_ns, stall: d.run.stall_ns, other_stall: d.other.stall_ns,

@@ -439,7 +439,9 @@ std::string_view name_of(Warmth) noexcept;
 std::string_view name_of(Lost) noexcept;  // "operators", "late fetch", "no room", "write", "fault"
 std::string_view name_of(Change) noexcept;
 
-std::string format_json(const Report&, const Report* other);  // one object, docs/report.md; `other`: to compare with
+struct Beside;  // profiler/report/beside.h
+// One object, docs/report.md. `other`: to compare with; `beside`: of the two, where these reports lack tensors.
+std::string format_json(const Report&, const Report* other, const Beside* beside = nullptr);
 std::string format_text(const Report&, const Report* other);  // for terminals: nothing in it controls one
 std::string format_page(const Report&, const Report* other);  // a whole HTML document, of 20,000 tensors at most
 bool page_has_charts() noexcept;                              // false: built without the charts' library

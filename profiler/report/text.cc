@@ -10,6 +10,7 @@
 
 #include "base/printable.h"
 #include "profiler/gpu_bytes.h"
+#include "profiler/report/beside.h"
 #include "profiler/report/report.h"
 #include "profiler/report/words.h"
 
@@ -368,7 +369,12 @@ std::string format_text(const Report& report, const Report* other) {
   headline(out, report, other);
   if (other != nullptr && alike(report.headline, other->headline))
     out.text += "\nNote: the quartiles of both runs' steps overlap, so neither is called the faster.\n";
-  if (other != nullptr) differences(out, report, *other);
+  if (other != nullptr) {
+    out.title("What makes the difference, tensor by tensor");
+    const Beside beside = beside_of(report, *other);
+    out.text += beside.tensors.empty() ? "no tensor does\n" : text_of(beside);
+    differences(out, report, *other);
+  }
   for (const Report* r : {&report, other}) {
     if (r == nullptr) continue;
     if (other != nullptr)

@@ -155,10 +155,16 @@ TEST_F(Page, PutsTwoRunsSideBySide) {
   EXPECT_EQ(console_, "");
   EXPECT_THAT(document, HasSubstr("data-figure=\"other.headline.median_step_ns\""));
   EXPECT_THAT(document, HasSubstr("not told apart")) << "a run and itself";
+  for (const char* part :
+       {"Both steps on one axis", "Both steps ran the same operators", "No tensor makes a difference"})
+    EXPECT_THAT(document, HasSubstr(part));
   Report other = report;
   other.layers.back().stall = {400000};  // the last layer becomes the first row
+  other.tensors[0].bytes += Bytes{1024};
+  other.headline.peak += Bytes{1024};
   const std::string differ = open(write("differ.html", format_page(report, &other)), "--dump-dom");
   EXPECT_EQ(console_, "");
+  EXPECT_THAT(differ, HasSubstr("At the peak +1.0 KiB"));
   const std::size_t table = differ.find("aria-label=\"Layers of both runs\""), first = differ.find("<tbody>", table);
   ASSERT_NE(table, std::string::npos);
   const std::string row = differ.substr(first, differ.find("</tr>", first) - first);
