@@ -12,6 +12,10 @@ Trace presentable(const report::Run& run, const report::Profile& profile) {
     if (text.empty()) text = otherwise;
   };
   named(trace.name, run.program.empty() ? "step" : run.program);
+  if (!run.origin.assumed.empty()) {
+    trace.source = run.origin.imported;
+    trace.notes = {run.origin.assumed};
+  }
   named(trace.source, "vedette");
   named(trace.device, "unknown");
   for (std::size_t i = 0; i < trace.tensors.size(); ++i) named(trace.tensors[i].name, "tensor " + std::to_string(i));

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "base/readable.h"
+#include "profiler/foreign.h"
 #include "profiler/imports.h"
 #include "profiler/tables.h"
 
@@ -20,7 +21,7 @@ struct Imported {
   Trace trace;
   std::vector<Span<Nanoseconds>> when;
   std::vector<std::uint64_t> samples;
-  std::string_view format;
+  std::string format;
 };
 
 Imported one_after_the_other(Trace trace) {
@@ -38,6 +39,7 @@ void write(Tables& tables, const Imported& imported) {
   tables.meta("schema", std::to_string(recording_schema));
   tables.meta("program", trace.name);
   tables.meta("imported", imported.format);
+  if (has_assumptions(trace)) tables.meta("assumed", trace.notes.front());
   tables.meta("complete", "1");
   tables.profile(only_step, only_bucket, trace, imported.samples);
   StepRecord step{
@@ -62,19 +64,31 @@ Result<Imported> parse(std::string_view text) {
     if (!sampled) return sampled.error();
     return Imported{std::move(sampled->trace), std::move(sampled->when), std::move(sampled->samples), "damon"};
   }
+  if (is_foreign(text)) {
+    auto trace = parse_foreign(text);
+    if (!trace) return trace.error();
+    Imported imported = one_after_the_other(*std::move(trace));
+    imported.format = imported.trace.source;
+    return imported;
+  }
   if (text[first] != '{')
-    return Error{Cause::unsupported,
-                 "it is neither a vedette-trace-1 (a JSON object) nor DAMON's records in JSON (a list)"};
+    return Error{
+        Cause::unsupported,
+        "it is neither a vedette-trace-1 (a JSON object), nor DAMON's records in JSON (a list), nor a trace or "
+        "memory snapshot of PyTorch"};
   auto trace = parse_trace(text);
   if (!trace) return trace.error();
   return one_after_the_other(*std::move(trace));
 }
 
-// damo compresses its records as one zlib stream, whose first byte is 'x': no JSON begins so.
+}  // namespace
+
 Result<std::string> unpacked(std::string packed) {
-  if (packed.empty() || packed.front() != 'x') return packed;
+  const bool by_gzip = packed.starts_with("\x1f\x8b");
+  if (!by_gzip && !packed.starts_with('x')) return packed;
   z_stream stream{};
-  if (inflateInit(&stream) != Z_OK) return Error{Cause::system, "zlib cannot begin"};
+  constexpr int either = 15 + 32;  // zlib's own header or gzip's
+  if (inflateInit2(&stream, either) != Z_OK) return Error{Cause::system, "zlib cannot begin"};
   stream.next_in = reinterpret_cast<Bytef*>(packed.data());
   std::size_t left = packed.size();
   std::string text, part(std::size_t{1} << 20, '\0');
@@ -93,12 +107,10 @@ Result<std::string> unpacked(std::string packed) {
   if (text.size() > most_unpacked.value)
     return Error{Cause::unsupported, "it unpacks to more than " + readable(most_unpacked)};
   if (state != Z_STREAM_END)
-    return Error{Cause::malformed_input,
-                 "it begins as what damo compresses (zlib), and cannot be unpacked: it is damaged or cut"};
+    return Error{Cause::malformed_input, std::string("it begins as what ") + (by_gzip ? "gzip" : "damo") +
+                                             " compresses, and cannot be unpacked: it is damaged or cut"};
   return text;
 }
-
-}  // namespace
 
 Result<void> import_text(std::string_view text, const std::string& output) {
   auto imported = parse(text);

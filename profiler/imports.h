@@ -1,7 +1,7 @@
-// Recordings by other tools: a step in vedette-trace-1, or DAMON's samples (the damon.data of `damo record`, plain or
-// compressed).
+// Recordings by other tools: a step in vedette-trace-1, DAMON's samples (the damon.data of `damo record`, plain or
+// compressed), or what PyTorch wrote (foreign.h).
 //
-// Both become a recording with one profile and one step, so that reports and exports work on them. Thread rule: any.
+// All become a recording with one profile and one step, so that reports and exports work on them. Thread rule: any.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,10 +12,14 @@
 
 namespace vedette {
 
-// Errors: malformed_input (with the place), unsupported (a format that is none of the two; a file at `output` that is
+// Errors: malformed_input (with the place), unsupported (a format that is none of them; a file at `output` that is
 // no recording), system.
 Result<void> import_recording(const std::string& input, const std::string& output);
 Result<void> import_text(std::string_view text, const std::string& output);
+
+// Unpacks bytes of zlib (damo's records, whose first byte is 'x': no JSON begins so) and of gzip; other bytes come back
+// as they are. At most 2 GiB. Errors: malformed_input (damaged, cut), unsupported (too large).
+Result<std::string> unpacked(std::string packed);
 
 struct Sampled {
   Trace trace;                          // an op is a snapshot, a tensor a range of addresses that was watched

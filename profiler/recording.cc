@@ -163,6 +163,7 @@ GpuBytes gpu_bytes_of(Database& recording) {
 
 Origin origin_of(Database& recording) {
   return {.imported = meta(recording, "imported"),
+          .assumed = meta(recording, "assumed"),
           .started = meta(recording, "started"),
           .command = meta(recording, "command"),
           .vedette = meta(recording, "vedette"),

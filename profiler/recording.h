@@ -27,6 +27,7 @@ struct DiskWrites {     // in a second
 
 struct Origin {
   std::string imported;                   // the format that it came from; empty: recorded
+  std::string assumed;                    // of an import: a sentence about what its format does not tell
   std::string started;                    // UTC
   std::string command;                    // of the recorded program, quoted for a shell
   std::string vedette, commit, libtorch;  // versions; commit: of the sources that vedette was built from

@@ -194,6 +194,7 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
   std::vector<Chosen> machines;  // of each trace
   for (const std::string& file : options.traces) {
     traces.push_back(read_trace(file));
+    print_assumptions(traces.back(), options.json);
     machines.push_back(machine_for(file, options.machine, options.directory));
   }
   // errors are told before hours of work, not after
@@ -255,7 +256,9 @@ void add_compare(CLI::App& app) {
   auto* verb = app.add_subcommand(
       "compare", "Replays steps under every policy: percent of ideal, stalls, bytes, beside a proven bound");
   const auto options = std::make_shared<CompareOptions>();
-  verb->add_option("trace", options->traces, "files in the format vedette-trace-1, or recordings")->required();
+  verb->add_option("trace", options->traces,
+                   "files in the format vedette-trace-1, recordings, execution traces or memory snapshots of PyTorch")
+      ->required();
   verb->add_option(
           "--fast-memory", options->fast,
           "sizes of the fastest tier: 20% of the trace's peak, 8GiB; several with commas (default: the machine's)")

@@ -49,6 +49,7 @@ Trace step_of(const std::string& file) {
   Trace trace = run->shown_profile() != nullptr ? report::steady_trace(*run) : profile->trace;
   trace.pages.clear();  // an op's operands have to be there as a whole
   if (!run->program.empty()) trace.name = run->program;
+  if (!run->origin.assumed.empty()) trace.notes = {run->origin.assumed}, trace.source = run->origin.imported;
   for (Op& op : trace.ops) op.time = std::max(op.time, Nanoseconds{1});
   return trace;
 }
@@ -344,6 +345,7 @@ void run(const FitsOptions& options) {
   std::optional<Batches> batches;
   if (!options.also.empty()) batches.emplace(read_batches(options, recorded));
   const Subject subject = subject_of(options, recorded);
+  print_assumptions(recorded, options.json);
   const bool is_card = !options.card.empty();
   const Bytes has = subject.machine.tiers[0].capacity;
   if (!options.memory.empty()) {
@@ -380,7 +382,7 @@ void run(const FitsOptions& options) {
 void add_fits(CLI::App& app) {
   auto* verb = app.add_subcommand("fits", "Whether a recorded step fits into so much memory, and how fast it is there");
   const auto options = std::make_shared<FitsOptions>();
-  verb->add_option("run", options->run, "a recording, or a file in the format vedette-trace-1");
+  verb->add_option("run", options->run, "a recording, a file in the format vedette-trace-1, or a trace of PyTorch");
   verb->add_option("--card", options->card, "a GPU by its data sheet (--list): times are then a range by its roofline");
   verb->add_option("--machine", options->machine, machine_words());
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")

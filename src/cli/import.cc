@@ -21,10 +21,12 @@ struct Asked {
 
 void add_import(CLI::App& app) {
   CLI::App* verb = app.add_subcommand(
-      "import", "Makes a recording of a trace (vedette-trace-1) or of DAMON's records (damo's damon.data)");
+      "import", "Makes a recording of a trace, of DAMON's records, or of PyTorch's execution traces and snapshots");
   auto options = std::make_shared<Asked>();  // shared: the callback is copied into the App
-  verb->add_option("file", options->input,
-                   "a trace, or what `damo record` wrote (--output_type json or json_compressed, its default)")
+  verb->add_option(
+          "file", options->input,
+          "a trace (vedette-trace-1); what `damo record` wrote (json or json_compressed); an execution trace of "
+          "PyTorch (JSON) or Chakra's protobuf of it; a pickle of torch.cuda.memory._snapshot()")
       ->required();
   verb->add_option("-o,--output", options->output, "the recording to make")->required();
   verb->callback([options] {

@@ -38,6 +38,7 @@ void print_origin(const Headline& h, const std::string& path) {
         h.complete ? "" : "; not closed: the run lives, or it was killed (all until its last flush is here)");
   const Origin& from = h.origin;
   if (!from.imported.empty()) print("imported from  {}\n", from.imported);
+  if (!from.assumed.empty()) print("assumed        {}\n", from.assumed);
   if (!from.started.empty()) print("started        {} on {}, {}\n", from.started, from.cpu, from.kernel);
   if (!from.command.empty()) print("command        {}\n", from.command);
   if (!from.vedette.empty())

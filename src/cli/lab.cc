@@ -26,6 +26,8 @@
 #include "cli/remap_time.h"
 #include "os/probe.h"
 #include "profiler/exports.h"
+#include "profiler/foreign.h"
+#include "profiler/imports.h"
 #include "profiler/recording.h"
 #include "profiler/report/report.h"
 #include "profiler/schema.h"
@@ -91,9 +93,22 @@ Trace trace_of(const std::string& file, std::string text) {
     export_recording(file, "trace", {}, out).value();
     text = std::move(out).str();
   }
-  auto trace = parse_trace(text);
+  if (text.starts_with("\x1f\x8b")) {
+    auto plain = unpacked(std::move(text));
+    if (!plain) throw Failure({plain.error().cause, file + ": " + plain.error().message});
+    text = *std::move(plain);
+  }
+  auto trace = is_foreign(text) ? parse_foreign(text) : parse_trace(text);
   if (!trace) throw Failure({trace.error().cause, file + ": " + trace.error().message});
   return *std::move(trace);
+}
+
+void print_assumptions(const Trace& trace, bool beside_json) {
+  if (!has_assumptions(trace)) return;
+  if (beside_json)
+    print_to(stderr, "vedette: {}\n", trace.notes.front());
+  else
+    print("{}\n", trace.notes.front());
 }
 
 Rows read_rows(const std::string& file, const Trace& trace) {

@@ -18,8 +18,12 @@
 namespace vedette::cli {
 
 std::string read_file(const std::string& name);  // throws Failure where it cannot be read, or nothing is in it
-// vedette-trace-1, or a recording: its step that stands for the others. Throws Failure, naming the file.
+// vedette-trace-1, a recording: its step that stands for the others, or what PyTorch recorded (profiler/foreign.h).
+// Throws Failure, naming the file.
 Trace read_trace(const std::string& file);
+// The first line of an answer about a step that another tool recorded: what that did not tell, and is assumed. Beside
+// JSON it goes to standard error. Nothing of other traces.
+void print_assumptions(const Trace& trace, bool beside_json = false);
 Trace trace_of(const std::string& file, std::string text);    // the same of a file that was read
 Rows read_rows(const std::string& file, const Trace& trace);  // vedette-rows-1; throws Failure, naming the file
 // vedette-plan-1 (cli/plan_file.h); throws Failure, naming the file

@@ -25,6 +25,7 @@
 #include "pack/online_pool.h"
 #include "pack/sections.h"
 #include "pack/verify.h"
+#include "profiler/foreign.h"
 #include "profiler/schema.h"
 
 namespace vedette::cli {
@@ -38,15 +39,18 @@ struct PackOptions {
 };
 
 // The table views `text`; a trace's names it views in `names`.
-pack::Table read_lives(const std::string& path, const std::string& text, std::vector<std::string>& names) {
+pack::Table read_lives(const std::string& path, const std::string& text, std::vector<std::string>& names, bool json) {
   const std::size_t first = text.find_first_not_of(" \n\r\t");
-  const bool is_trace = text.starts_with(sqlite_files_begin) || (first != std::string::npos && text[first] == '{');
+  const bool is_trace = text.starts_with(sqlite_files_begin) || text.starts_with("\x1f\x8b") || is_foreign(text) ||
+                        (first != std::string::npos && text[first] == '{');
   if (!is_trace) {
     auto table = pack::parse_lifetimes(text);
     if (!table) throw Failure({table.error().cause, path + ": " + table.error().message});
     return std::move(table).value();
   }
-  pack::TraceLives lives = pack::lives_of(trace_of(path, text));
+  const Trace trace = trace_of(path, text);
+  print_assumptions(trace, json);
+  pack::TraceLives lives = pack::lives_of(trace);
   names = std::move(lives.id);
   for (std::string& name : names)
     for (char& c : name)
@@ -78,7 +82,7 @@ void print_pack(const PackOptions& options) {
   auto out = optional_output(options.out, {options.file});
   const std::string text = read_file(options.file);
   std::vector<std::string> names;
-  pack::Table table = read_lives(options.file, text, names);
+  pack::Table table = read_lives(options.file, text, names, options.json);
   pack::Problem& problem = table.problem;
   problem.chunk = options.chunk;
   for (pack::Buffer& buffer : problem.buffers) buffer.alignment = std::max(buffer.alignment, options.alignment);
@@ -124,9 +128,10 @@ void print_pack(const PackOptions& options) {
 void add_pack(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("pack", "Finds offsets for lifetimes, as low as can be");
   auto options = std::make_shared<PackOptions>();  // shared: the callback is copied into the App
-  verb->add_option(
-          "file", options->file,
-          "lifetimes (CSV: id,lower,upper,size and maybe alignment,gaps), a trace (vedette-trace-1), or a recording")
+  verb->add_option("file", options->file,
+                   "lifetimes (CSV: id,lower,upper,size and maybe alignment,gaps), a trace (vedette-trace-1), a "
+                   "recording, or an "
+                   "execution trace or memory snapshot of PyTorch")
       ->required();
   verb->add_option("--capacity", options->capacity,
                    "bytes that are enough; without it, the peak is made as low as can be")

@@ -41,7 +41,10 @@ struct Subject {
   Machine machine;
   std::string machine_name;
 
-  void print() const { print_machine({machine, machine_name}); }  // before the answer
+  void print() const {  // before the answer
+    print_assumptions(trace);
+    print_machine({machine, machine_name});
+  }
 };
 
 Subject read_subject(const PlanOptions& options) {
@@ -275,7 +278,7 @@ CLI::Option* add_common(CLI::App& verb, PlanOptions& options) {
 void add_plan(CLI::App& app) {
   auto* verb = app.add_subcommand("plan", "Plans a step, says why a tensor moves when it does, lists the policies");
   const auto options = std::make_shared<PlanOptions>();
-  verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording");
+  verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, a recording, or a trace of PyTorch");
   add_common(*verb, *options);
   verb->add_option("--explain", options->explain, "a tensor's name or number");
   verb->add_option("-o,--output", options->output, "write the plan of the first step (JSON)");
@@ -294,7 +297,8 @@ void add_check(CLI::App& app) {
       app.add_subcommand("check", "Judges a plan against every rule, or a recorded run against what it should be");
   const auto options = std::make_shared<PlanOptions>();
   const auto of_run = std::make_shared<RunChecks>();
-  verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording")->required();
+  verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, a recording, or a trace of PyTorch")
+      ->required();
   auto* plan =
       verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
   add_common(*verb, *options)->excludes(plan);
@@ -313,7 +317,8 @@ void add_check(CLI::App& app) {
 void add_replay(CLI::App& app) {
   auto* verb = app.add_subcommand("replay", "Runs a plan, or a policy with its reactions, against the clock");
   const auto options = std::make_shared<PlanOptions>();
-  verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, or a recording")->required();
+  verb->add_option("trace", options->trace, "a file in the format vedette-trace-1, a recording, or a trace of PyTorch")
+      ->required();
   auto* plan =
       verb->add_option("plan", options->plan, "a file that `vedette plan -o` wrote (default: what --policy plans)");
   add_common(*verb, *options)->excludes(plan);

@@ -35,6 +35,33 @@ TEST(Laboratory, ARecordingIsATraceToo) {
   }
 }
 
+std::string after_the_first_line(const std::string& text) {
+  EXPECT_THAT(text, StartsWith("vedette: ")) << "of standard error";
+  return text.substr(text.find('\n') + 1);
+}
+
+// Answers about a step that PyTorch recorded begin with what it did not tell; JSON stays JSON.
+TEST(Laboratory, TracesOfPyTorchAreStepsToo) {
+  const std::string files = std::string(VEDETTE_SOURCE_DIR) + "/tests/profiler/foreign/";
+  const std::pair<const char*, const char*> all[] = {
+      {"mlp.json.gz", "An execution trace tells neither times nor lives"},
+      {"mlp.et.gz", "A Chakra trace tells neither times nor lives"},
+      {"mlp.pickle", "A memory snapshot tells sizes and lives"}};
+  for (const auto& [name, begin] : all) {
+    SCOPED_TRACE(name);
+    const std::string file = files + name, recording = told::fresh_path("pytorch.vedette");
+    for (const char* verb :
+         {"compare --policy vedette --fast-memory 90% ", "plan --fast-memory 90% ", "pack ", "fits "})
+      EXPECT_THAT(vedette(verb + file).output, StartsWith(begin)) << verb;
+    for (const char* verb : {"compare --policy vedette --fast-memory 90% ", "pack ", "fits "})
+      EXPECT_FALSE(nlohmann::json::parse(after_the_first_line(vedette(verb + file + " --json").output)).empty())
+          << verb;
+    ASSERT_EQ(vedette("import " + file + " -o " + recording).status, 0);
+    EXPECT_THAT(vedette("fits " + recording + " --card h100").output, StartsWith(begin));
+    EXPECT_THAT(vedette("info " + recording).output, HasSubstr(std::string("assumed        ") + begin));
+  }
+}
+
 TEST(Fits, SaysWhetherAStepFitsAndHowFastItIsWithLess) {
   const auto answer = nlohmann::json::parse(vedette("fits " + toy("unet") + " --machine h100-pcie5 --json").output);
   EXPECT_EQ(answer["fits"], true);
