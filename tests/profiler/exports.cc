@@ -109,6 +109,26 @@ TEST(Export, TorchsMemoryViewerReadsTheSnapshot) {
                "stream_0;active_allocated;layer:0:no layer;op:0:before the step;tensor:0:weight 65536"])j"));
 }
 
+TEST(Export, PtSnapReplaysTheSnapshotToOurPeaks) {
+  std::string why;
+  const auto facts = read_with(PYTHON_OF_SETUP,
+                               "pt-snap '" + exported(told::record_run("pt_snap.vedette", 2), "memory-viz") + "'", why);
+  if (!facts) GTEST_SKIP() << why;
+  EXPECT_EQ((*facts)["devices"], json::parse("[0,1]"));
+  EXPECT_EQ((*facts)["peak"], json::parse("[75536,65536]"));
+}
+
+TEST(Export, PerfettosTraceProcessorReadsEverySlice) {
+  const std::string path = exported(told::record_run("processed.vedette", 3), "perfetto");
+  std::string why;
+  const auto facts = read_with("python3", "trace-processor '" + path + "'", why);
+  if (!facts) GTEST_SKIP() << why;
+  std::size_t slices = 0;
+  for (const auto& track : read_with_python("perfetto '" + path + "'")["slices"]) slices += track.size();
+  EXPECT_EQ((*facts)["slices"], slices);
+  EXPECT_EQ((*facts)["errors"], 0);
+}
+
 TEST(Export, TheMemoryViewersDevicesAreTheTiers) {
   const std::string module = MEMORY_VIZ;
   if (module.empty())

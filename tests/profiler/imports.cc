@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "profiler/exports.h"
@@ -125,6 +126,26 @@ TEST(ImportDamon, UnpacksWhatDamoWritesUnlessItIsAskedForJson) {
   };
   EXPECT_THAT(why(packed.substr(0, packed.size() / 2)), HasSubstr("damaged or cut"));
   EXPECT_THAT(why("x marks the spot"), HasSubstr("damaged or cut"));
+}
+
+// damo's own classes write the records, compressed as `damo record` does.
+TEST(ImportDamon, FindsTheAccessesThatDamoCounts) {
+  const std::string records = told::fresh_path("damo.data"), path = told::fresh_path("damo.vedette");
+  const told::Ran ran = told::run(PYTHON_OF_SETUP " '" READERS "' damo '" + records + "'");
+  if (ran.status == 77) GTEST_SKIP() << ran.output;
+  ASSERT_EQ(ran.status, 0) << ran.output;
+  const nlohmann::json facts = nlohmann::json::parse(ran.output.substr(ran.output.rfind("{\"samples")));
+  import_recording(records, path).value();
+  const report::Run run = report::load_run(path).value();
+  std::vector<std::uint64_t> pages(facts["pages"].size());
+  for (const PageAccess& access : run.profiles.front().trace.pages)
+    pages.at(access.op.value) += access.pages.end - access.pages.begin;
+  EXPECT_EQ(nlohmann::json(pages), facts["pages"]);
+  auto recording = Recording::open(path).value();
+  Statement samples(recording.database(), "SELECT SUM(samples) FROM page_accesses");
+  samples.ask();
+  ASSERT_TRUE(samples.row());
+  EXPECT_EQ(samples.integer(0), facts["samples"].get<std::int64_t>());
 }
 
 TEST(ImportDamon, ReadsTimesOfSeveralUnitsAndTargetsThatAreAddresses) {

@@ -2,8 +2,11 @@
 """Reads what `vedette export` wrote with the tools it is for, or by the rules of its format; prints facts as JSON.
 
     readers.py memory-viz FILE MEMORY_VIZ_PY     torch/cuda/_memory_viz.py, loaded by itself
+    readers.py pt-snap FILE                      pt-snap-cli's package: its replay of the memory viewer's file
+    readers.py damo FILE                         damo's package: writes records of its own classes there, and reads them
     readers.py oracle-general FILE CAPACITY...   libCacheSim's package: LRU and Belady, by capacity in bytes
     readers.py perfetto FILE
+    readers.py trace-processor FILE              Perfetto's own, if it is on the PATH
     readers.py hta FILE
     readers.py minimalloc FILE
     readers.py csv FILE
@@ -13,9 +16,13 @@ Exits with 77 where a tool is missing, and says which.
 import csv
 import importlib.util
 import json
+import os
 import pickle
 import pickletools
+import shutil
+import subprocess
 import sys
+import tempfile
 
 # What the viewer's own unpickler knows (torch/utils/viz/MemoryViz.js).
 VIEWER_OPCODES = {"APPENDS", "BINGET", "BININT", "BININT1", "BININT2", "EMPTY_DICT", "EMPTY_LIST", "FRAME", "LONG1", "LONG_BINGET", "MARK",
@@ -66,6 +73,57 @@ def read_memory_viz(path, module_path):
         facts["actions"].append([e["action"] + " " + e["frames"][0]["name"] for e in trace])
     facts["replayed"] = replay_backwards(snapshot)
     facts["frames"] = snapshot["device_traces"][0][0]["frames"] if snapshot["device_traces"][0] else []
+    return facts
+
+
+def read_pt_snap(path):
+    if importlib.util.find_spec("pt_snap_cli") is None:
+        missing("pt-snap-cli (PyPI) is missing (scripts/setup.sh --tests installs it)")
+    with tempfile.TemporaryDirectory() as place:
+        def pt_snap(*words):  # its settings go into the home folder
+            done = subprocess.run([sys.executable, "-c", "from pt_snap_cli.cli import app; app()", *words, "--json"], text=True,
+                                  capture_output=True, env={**os.environ, "HOME": place})
+            assert done.returncode == 0, done.stdout + done.stderr
+            return json.loads(done.stdout)
+
+        snapshot = shutil.copy(path, os.path.join(place, "snapshot.pickle"))  # it wants a name that ends so
+        database = pt_snap("import", snapshot, "--output-dir", place, "--no-focus")["db_path"]
+        devices = [each["device_id"] for each in pt_snap("overview", database)["devices"]]
+        reports = [pt_snap("report", "peak-memory", database, "--device", str(device)) for device in devices]
+    return {"devices": devices, "peak": [each["peak"]["peak_allocated"] for each in reports]}
+
+
+def read_damo(path):
+    """What damo's own classes say of records that they wrote: accesses in samples, and the pages with any, by snapshot."""
+    spec = importlib.util.find_spec("damo")
+    if spec is None:
+        missing("damo (PyPI) is missing (scripts/setup.sh --tests installs it)")
+    sys.path.insert(0, spec.submodule_search_locations[0])
+    import _damo_records as records
+    import _damon as damon
+    record = records.DamonRecord(0, 0, damon.DamonIntervals(), 0, 7, [])
+    for turn in range(3):
+        regions = [damon.DamonRegion(4096 * begin, 4096 * end, (begin + turn) % 4, damon.unit_samples, 1, damon.unit_aggr_intervals)
+                   for begin, end in ((1, 5), (5, 6), (100 + turn, 130))]
+        record.snapshots.append(records.DamonSnapshot(10**8 * turn, 10**8 * (turn + 1), regions, None))
+    assert records.write_damon_records([record], path, records.file_type_json_compressed) is None
+    (again,) = records.parse_compressed_json(path)
+    used = [[r for r in snapshot.regions if r.nr_accesses.samples] for snapshot in again.snapshots]
+    return {"samples": sum(r.nr_accesses.samples for regions in used for r in regions),
+            "pages": [sum((r.end - r.start) // 4096 for r in regions) for regions in used]}
+
+
+def read_trace_processor(path):
+    shell = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
+    if shell is None:
+        missing("Perfetto's trace_processor_shell is missing (the package perfetto of PyPI has none, and would download it)")
+    queries = {"memory": "select max(value) from counter join counter_track on counter.track_id = counter_track.id where name like '%memory%'",
+               "slices": "select count(*) from slice", "errors": "select coalesce(sum(value), 0) from stats where severity = 'error'"}
+    facts = {}
+    for name, query in queries.items():
+        done = subprocess.run([shell, "-Q", query, path], capture_output=True, text=True, check=True)
+        value = done.stdout.strip().splitlines()[-1].strip('"')
+        facts[name] = float(value) if value != "[NULL]" else None
     return facts
 
 
@@ -220,7 +278,8 @@ def read_csv(path):
 
 
 def main():
-    readers = {"memory-viz": read_memory_viz, "oracle-general": read_oracle_general, "perfetto": read_perfetto, "hta": read_hta,
+    readers = {"memory-viz": read_memory_viz, "pt-snap": read_pt_snap, "damo": read_damo, "trace-processor": read_trace_processor,
+               "oracle-general": read_oracle_general, "perfetto": read_perfetto, "hta": read_hta,
                "minimalloc": read_minimalloc, "csv": read_csv}
     print(json.dumps(readers[sys.argv[1]](*sys.argv[2:])))
 
