@@ -1,13 +1,21 @@
 #!/usr/bin/env python3
-"""The table of docs/fits.md: what `vedette.estimate` predicts beside what was measured on an H200 (docs/gpu-facts.md).
+"""The tables of docs/fits.md: what vedette predicts beside what was measured, on an H200 and in the memory of a CPU.
 
     fits_table.py [--package build/release/python]
+    fits_table.py --cpu [--build build/release] [--keep FOLDER]
 
-Each model is built in a FakeTensorMode: nothing is computed, no memory is taken. `step_ms` is the plain step as it was measured, with all memory.
+On an H200 (docs/gpu-facts.md): each model is built in a FakeTensorMode, nothing is computed, no memory is taken. `step_ms` is the plain step as it was
+measured, with all memory.
+
+--cpu: `vedette fits` from six steps of each model recorded here, where nothing moves, beside the live runs of bench/results/simulator.json. Of those it gets
+the budget, the disk's speed and the time of a step with all memory, and nothing else. Recordings that are in FOLDER already are taken as they are.
 """
 import argparse
+import json
 import os
+import subprocess
 import sys
+import tempfile
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(here, "..", "scripts"))
@@ -68,10 +76,48 @@ MEASURED = [
 ]
 
 
+DISK = "2.4GB/s"  # of the live runs, 2.3 to 2.4 read and 2.6 written
+
+
+def record(build, folder, name, batch):
+    path = os.path.join(folder, f"{name}.vedette")
+    if not os.path.exists(path):
+        subprocess.run([os.path.join(build, "examples", "train"), "--model", name, "--batch", batch, "--steps", "6", "--fast-memory", "3GiB",
+                        "--slow", f"nvme:{folder}", "--profile", "operands", "--record", path], check=True, capture_output=True)
+    return path
+
+
+def cpu_table(build, folder):
+    with open(os.path.join(here, "results", "simulator.json")) as file:
+        live = json.load(file)["tables"][0]
+    print("| model | budget, MiB | share of the speed with all memory, measured | predicted | off | no plan passes | fragments |")
+    print("|---|---|---|---|---|---|---|")
+    for model, budget, _, whole_ms, step, *_ in live["rows"]:
+        name, _, batch = model.partition(", batch ")
+        mebibytes = budget.split()[0]
+        done = subprocess.run([os.path.join(build, "vedette"), "fits", record(build, folder, name, batch or "0"), "--memory", f"{mebibytes}MiB",
+                               "--disk", DISK, "--step", f"{whole_ms}ms", "--json"], capture_output=True, text=True)
+        measured = whole_ms / float(step.split()[0])
+        if done.returncode:
+            print(f"| {model} | {budget} | {measured:.2f} | not predicted: {done.stderr.strip().removeprefix('vedette: ')} | | | |")
+            continue
+        found = json.loads(done.stdout)
+        row = next(each for each in found["rows"] if each["memory_bytes"] == int(mebibytes) << 20)
+        predicted = row["moving_alone"][0]
+        print(f"| {model} | {budget} | {measured:.2f} | {predicted:.2f} | {100 * (predicted / measured - 1):+.0f} % | {row['bound'][0]:.2f} | "
+              f"{100 * (found['with_fragments_bytes'] / found['peak_bytes'] - 1):.1f} % |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", default=os.path.join(here, "..", "build", "release", "python"))
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--build", default=os.path.join(here, "..", "build", "release"))
+    parser.add_argument("--keep")
     args = parser.parse_args()
+    if args.cpu:
+        with tempfile.TemporaryDirectory() as place:
+            return cpu_table(args.build, args.keep or place)
     export_torchscript.start_again_with_stand_ins()
     sys.path.insert(0, args.package)
     import torch

@@ -18,6 +18,8 @@ from ._guard import Failure
 from ._sizes import bytes_of, word_of
 
 _overwrites = {"aten::zero_", "aten::fill_", "aten::copy_", "aten::normal_", "aten::uniform_", "aten::bernoulli_", "aten::random_"}
+# What these save for backward is the library's own, and torch's shapes of it are empty.
+_unknown_scratch = {"aten::mkldnn_rnn_layer", "aten::_cudnn_rnn", "aten::miopen_rnn"}
 
 
 def _tool():
@@ -160,4 +162,6 @@ def estimate(step, *, card=None, memory=None, host=None, disk=None, trace=None, 
         done = subprocess.run([_tool(), "fits", path, "--json", *options], capture_output=True, text=True)
     if done.returncode:
         raise Failure(done.stderr.strip().removeprefix("vedette: ").removeprefix("vedette fits: "), "infeasible")
-    return json.loads(done.stdout)
+    answer = json.loads(done.stdout)
+    not_known = sorted({op["name"] for op in recorder.ops} & _unknown_scratch) if on_meta else []
+    return {**answer, "not_known": not_known} if not_known else answer

@@ -23,6 +23,8 @@
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "model/liveness.h"
+#include "pack/from_trace.h"
+#include "pack/online_pool.h"
 #include "profiler/report/report.h"
 #include "sim/cards.h"
 #include "vedette/bound.h"
@@ -223,6 +225,15 @@ Nanoseconds step_time(const std::string& words) {
   return {static_cast<std::int64_t>(number * ns)};
 }
 
+// The same ops on a machine where all of them take so long.
+Trace scaled(Trace trace, Nanoseconds step) {
+  const double factor =
+      static_cast<double>(step.value) / static_cast<double>(std::max<std::int64_t>(1, ideal_of(trace).value));
+  for (Op& op : trace.ops)
+    op.time = {std::max<std::int64_t>(1, std::llround(static_cast<double>(op.time.value) * factor))};
+  return trace;
+}
+
 Subject subject_of(const FitsOptions& options, const Trace& recorded) {
   Subject subject;
   if (!options.card.empty()) {
@@ -256,7 +267,8 @@ Subject subject_of(const FitsOptions& options, const Trace& recorded) {
           link.target.value == subject.machine.tiers.size() - 1)
         link.bytes_per_s = speed, link.alone_bytes_per_s = 0;
   subject.words = fmt::format("{} ({})", chosen.name, tiers_and_links(subject.machine));
-  subject.steps.push_back(recorded);
+  subject.steps.push_back(options.step.empty() ? recorded : scaled(recorded, step_time(options.step)));
+  subject.given = !options.step.empty();
   return subject;
 }
 
@@ -302,16 +314,23 @@ void list_cards() {
         card.tensor_float32 / 1e12, card.link_in / 1e9, card.source);
 }
 
+// Bytes of an allocator that does not know the future, as a card's does. Above the peak they are its fragments.
+Bytes with_fragments(const Trace& trace) { return pack::online_pool_peak(pack::lives_of(trace).problem); }
+
 struct Largest {  // batches: whose step fits whole, and whose largest op does
   std::uint64_t whole = 0, op = 0;
 };
 
-void print_answer(const Subject& subject, const std::vector<Answer>& answers, const std::optional<Largest>& batch) {
+void print_answer(const Subject& subject, const std::vector<Answer>& answers, const std::optional<Largest>& batch,
+                  bool is_card) {
   const Trace& trace = subject.steps.front();
   const Bytes peak = peak_bytes(trace), has = subject.machine.tiers[0].capacity;
   print("step       {}, {} ops, {} tensors\n", trace.name, trace.ops.size(), trace.tensors.size());
   print("peak       {}; {} are the least that works: its largest operator needs them at once\n", readable(peak),
         readable(largest_op_bytes(trace)));
+  const Bytes pool = with_fragments(trace);
+  print("fragments  {} in a pool by best fit, {:.1f} % more; vedette pack finds offsets that waste less\n",
+        readable(pool), 100.0 * (static_cast<double>(pool.value) / static_cast<double>(peak.value) - 1));
   print("machine    {}\n", subject.words);
   std::vector<Nanoseconds> ideals;
   for (const Trace& each : subject.steps) ideals.push_back(ideal_of(each));
@@ -320,7 +339,9 @@ void print_answer(const Subject& subject, const std::vector<Answer>& answers, co
           readable_time(ideals.back()), readable_time(ideals.front()));
   else
     print("time       {} with all memory, {}\n", readable_time(ideals.front()),
-          subject.given ? "as was given; operators share it by the card's roofline" : "the operators' own as recorded");
+          !subject.given ? "the operators' own as recorded"
+          : is_card      ? "as was given; operators share it by the card's roofline"
+                         : "as was given; operators share it as recorded");
   print("answer     {}\n", peak <= has ? fmt::format("all of it fits: {} stay free", readable(has - peak))
                                        : fmt::format("it does not fit whole: {} are missing; the table has its speed",
                                                      readable(peak - has)));
@@ -337,8 +358,6 @@ void run(const FitsOptions& options) {
   if (options.run.empty()) throw CLI::RequiredError("a recording, or --list,");
   if (!options.card.empty() && !options.machine.empty())
     throw malformed("--card and --machine name two; leave one out");
-  if (!options.step.empty() && options.card.empty())
-    throw malformed("--step is a measured step of --card; a recording has its own");
   if (!options.batch.empty() && options.also.empty())
     throw malformed("--batch needs --also, a recording of another batch");
   const Trace recorded = step_of(options.run);
@@ -364,10 +383,11 @@ void run(const FitsOptions& options) {
     batch = {.whole = batches->largest(memory, [](const Trace& t) { return peak_bytes(t); }),
              .op = batches->largest(memory, [](const Trace& t) { return largest_op_bytes(t); })};
   }
-  if (!options.json) return print_answer(subject, answers, batch);
+  if (!options.json) return print_answer(subject, answers, batch, is_card);
   nlohmann::json out{{"step", recorded.name},
                      {"peak_bytes", peak_bytes(recorded).value},
                      {"least_bytes", largest_op_bytes(recorded).value},
+                     {"with_fragments_bytes", with_fragments(recorded).value},
                      {"machine", subject.words},
                      {"fits", peak_bytes(recorded) <= has},
                      {"rows", nlohmann::json::array()}};
@@ -387,7 +407,7 @@ void add_fits(CLI::App& app) {
   verb->add_option("--machine", options->machine, machine_words());
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
-  verb->add_option("--step", options->step, "the time of a step on --card with all memory, where it is known: 845ms");
+  verb->add_option("--step", options->step, "the time of a step with all memory, on --card or there: 845ms");
   verb->add_option("--memory", options->memory, "fast memory: 24GiB, or 25% of the peak (default: a table of sizes)");
   verb->add_option("--host", options->host, "with --card, pinned host memory (default: as much as is needed)");
   verb->add_option("--disk", options->disk, "the speed of the disk each way, 2GB/s (with --card: below host memory)");

@@ -80,6 +80,25 @@ TEST(Fits, SaysWhetherAStepFitsAndHowFastItIsWithLess) {
               AllOf(HasSubstr("are the least that works"), HasSubstr("all of it fits"), HasSubstr("no plan passes")));
 }
 
+// Elsewhere the step takes so long: the same moves hide behind more time. A pool needs no less than what lives.
+TEST(Fits, ScalesARecordedStepToTheTimeThatItIsToldAndCountsFragments) {
+  const auto answer = [](const std::string& more) {
+    return nlohmann::json::parse(
+        vedette("fits " + toy("unet") + " --machine h100-pcie5 --memory 40% --json" + more).output);
+  };
+  const auto quick = answer(" --step 1ms"), slow = answer(" --step 1s");
+  EXPECT_NEAR(quick["ideal_ns"][0].get<double>(), 1e6, 1e3);
+  EXPECT_NEAR(slow["ideal_ns"][0].get<double>(), 1e9, 1e3);
+  const auto of = [](const nlohmann::json& all) {
+    for (const auto& row : all["rows"])
+      if (std::abs(row["share_of_peak"].get<double>() - 0.4) < 1e-3) return row["moving_alone"][0].get<double>();
+    return 0.0;
+  };
+  EXPECT_GT(of(slow), of(quick));
+  EXPECT_GE(quick["with_fragments_bytes"], quick["peak_bytes"]);
+  EXPECT_THAT(vedette("fits " + toy("unet") + " --machine h100-pcie5").output, HasSubstr("in a pool by best fit"));
+}
+
 // Sizes are lines through those of both batches: twice the bytes for twice the batch.
 TEST(Fits, SaysUpToWhichBatch) {
   const std::string one = trace_with("", ""), other = written("twice.json", [&] {
