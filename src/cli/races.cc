@@ -1,6 +1,7 @@
 // `vedette races -- PROGRAM`: any program of CUDA on the simulated GPU, whose detector tells accesses of streams that
 // nothing orders, whatever the timing.
 #include <CLI/CLI.hpp>
+#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -30,8 +31,8 @@ struct Options {
 struct Side {
   std::string what;
   std::uint64_t stream = 0;
-  bool write = false, of_first_thread = false;
-  std::vector<std::string> frames;
+  bool write = false;
+  std::vector<std::string> frames, of_first_thread;
 };
 
 struct Race {
@@ -48,18 +49,25 @@ struct Covered {
   std::vector<std::string> stopped;
 };
 
-// Python's frames say more than those of its interpreter. Frames inside of torch tell little of the program.
+// Frames inside of torch tell little of the program.
+std::vector<std::string> own_frames(const json& python) {
+  std::vector<std::string> frames;
+  for (const json& each : python) {
+    const std::string frame = each.get<std::string>();
+    if (frame.find("site-packages/torch/") == std::string::npos) frames.push_back(frame);
+  }
+  return frames;
+}
+
 Side read_side(const json& from, RacesFrames& frames) {
   Side side{.what = from.value("what", ""),
             .stream = from.value("stream", std::uint64_t{0}),
             .write = from.value("write", false),
-            .of_first_thread = from.value("of_first_thread", false),
-            .frames = {}};
-  for (const json& each : from.value("python", json::array())) {
-    const std::string frame = each.get<std::string>();
-    if (frame.find("site-packages/torch/") == std::string::npos) side.frames.push_back(frame);
-  }
-  if (side.frames.empty()) side.frames = frames.of(from.value("native", json::array()));
+            .frames = own_frames(from.value("python", json::array())),
+            .of_first_thread = {}};
+  if (!side.frames.empty()) return side;
+  side.of_first_thread = own_frames(from.value("of_first_thread", json::array()));
+  if (side.of_first_thread.empty()) side.frames = frames.of(from.value("native", json::array()));
   return side;
 }
 
@@ -78,7 +86,8 @@ std::vector<Race> read_races(const RacesRun& run) {
               .memory = from.value("memory", ""),
               .allocated = frames.of(from.value("allocated", json::array()))};
     json key;
-    for (const Side* side : {&race.first, &race.second}) key.push_back({side->what, side->write, side->frames});
+    for (const Side* side : {&race.first, &race.second})
+      key.push_back({side->what, side->write, side->frames, side->of_first_thread});
     if (seen.insert(key.dump(-1, ' ', false, json::error_handler_t::replace)).second) races.push_back(std::move(race));
   }
   return races;
@@ -118,11 +127,16 @@ std::string on_stream(const Side& side) {
 
 void print_side(const char* place, const Side& side) {
   print_to(stderr, "   {} {} {}\n", place, on_stream(side), side.write ? "writes" : "reads");
-  if (side.of_first_thread)
-    print_to(stderr, "            on a thread of the library's, while the program's first thread was in\n");
-  for (std::size_t i = 0; i < std::min(side.frames.size(), most_frames); ++i)
-    print_to(stderr, "            {}\n", side.frames[i]);
-  if (side.frames.empty()) print_to(stderr, "            (no frame of the program's own; build it with -g)\n");
+  const auto print_frames = [](const std::vector<std::string>& frames) {
+    for (std::size_t i = 0; i < std::min(frames.size(), most_frames); ++i)
+      print_to(stderr, "           {}\n", frames[i]);
+  };
+  print_frames(side.frames);
+  if (!side.of_first_thread.empty())
+    print_to(stderr, "           on another thread, while the program's first one was in\n");
+  print_frames(side.of_first_thread);
+  if (side.frames.empty() && side.of_first_thread.empty())
+    print_to(stderr, "           (no frame of the program's own)\n");
 }
 
 void print_race(std::size_t number, const Race& race) {
@@ -215,6 +229,9 @@ void look(const Options& options, const std::vector<std::string>& words) {
              "torch.cuda.Stream.wait_stream); where the memory was given to another tensor meanwhile, record_stream.");
   for (const std::string& sentence : covered.stopped)
     print_to(stderr, "vedette races: the program was ended there: {}\n", sentence);
+  if (run.status > 128)
+    print_to(stderr, "vedette races: the program was ended by signal {} ({})\n", run.status - 128,
+             std::string(::strsignal(run.status - 128)));
   if (covered.unfinished > 0 && covered.stopped.empty())
     print_to(stderr, "vedette races: {} ended without a last word, so that what {} ran is not counted\n",
              many(covered.unfinished, "process", "processes"), covered.unfinished == 1 ? "it" : "they");

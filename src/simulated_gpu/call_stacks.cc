@@ -111,10 +111,8 @@ void add_python(CallStack& stack, PythonLock lock) {
   void *type = nullptr, *value = nullptr, *trace = nullptr;
   python.put_error_aside(&type, &value, &trace);
   stack.python = python.frames(python.this_thread());
-  if (stack.python.empty()) {
-    stack.python = python.frames(python.first_thread());
-    stack.of_first_thread = true;
-  }
+  if (void* const first = python.first_thread(); first != python.this_thread())
+    stack.of_first_thread = python.frames(first);
   python.put_error_back(type, value, trace);
   if (!held) python.give_lock_back(state);
 }

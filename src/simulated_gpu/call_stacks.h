@@ -2,7 +2,7 @@
 // distinct stack is kept once, by its number.
 //
 // A thread that queues does not hold Python's lock (GIL) as a rule: it is taken for the frames. A thread of autograd's
-// has no frames of its own; then those of the program's first thread are kept, which waits for it meanwhile.
+// has few frames of its own: those of the program's first thread, which waits for it meanwhile, are kept, too.
 //
 // Thread rule: any thread.
 #pragma once
@@ -13,9 +13,9 @@
 namespace vedette::simulated {
 
 struct CallStack {
-  std::vector<void*> native;        // return addresses, the innermost first
-  std::vector<std::string> python;  // "file:line in function", the innermost first
-  bool of_first_thread = false;     // the frames of Python
+  std::vector<void*> native;                 // return addresses, the innermost first
+  std::vector<std::string> python;           // "file:line in function", the innermost first
+  std::vector<std::string> of_first_thread;  // of Python's, where it is another
   bool operator<(const CallStack& other) const;
 };
 

@@ -22,6 +22,7 @@
 #include "simulated_gpu/generators.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/nodes.h"
+#include "simulated_gpu/reports.h"
 #include "simulated_gpu/shapes.h"
 #include "simulated_gpu/workspaces.h"
 
@@ -117,14 +118,9 @@ at::Tensor host_operand(const c10::OperatorHandle& op, const at::Tensor& tensor,
 
 Call open_call(const c10::OperatorHandle& op, Stack* stack) {
   const auto& declared = op.schema().arguments();
-  Call call{op,
-            {stack->end() - static_cast<std::ptrdiff_t>(declared.size()), stack->end()},
-            {},
-            {},
-            {},
-            {},
-            workspaces_of(op),
-            {}};
+  Call call{.op = op,
+            .arguments = {stack->end() - static_cast<std::ptrdiff_t>(declared.size()), stack->end()},
+            .workspaces = workspaces_of(op)};
   torch::jit::drop(*stack, declared.size());
   for (std::size_t i = 0; i < declared.size(); ++i) {
     const auto* const marked = declared[i].alias_info();
@@ -421,6 +417,7 @@ at::Tensor& copy_from(at::Tensor& to, const at::Tensor& given, bool non_blocking
   const at::Tensor& host = in ? from : to;
   const bool waits = across && (!non_blocking || !memory().pinned(host.const_data_ptr(), 1));
   if (waits) refuse_where_captured("aten::copy_");
+  if (across) count_copy(to.nbytes(), current_stream().number());
   const auto done = std::make_shared<std::atomic<bool>>(false);
   launch_kernel("aten::copy_", all,
                 [source = on_device(from) ? as_cpu(from) : alias_on_host(from),

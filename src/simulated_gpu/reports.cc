@@ -104,11 +104,12 @@ std::string native(const std::vector<void*>& frames) {
 
 std::string in_json(const Order::Side& side) {
   const CallStack stack = call_stack(side.stack);
+  const auto texts = [](const std::vector<std::string>& all) {
+    return listed('[', all, ']', [](const std::string& text) { return quoted(text); });
+  };
   return "{\"what\": " + quoted(side.what) + ", \"stream\": " + std::to_string(side.stream) +
-         ", \"write\": " + (side.write ? "true" : "false") +
-         ", \"python\": " + listed('[', stack.python, ']', [](const std::string& frame) { return quoted(frame); }) +
-         ", \"of_first_thread\": " + (stack.of_first_thread ? "true" : "false") +
-         ", \"native\": " + native(stack.native) + "}";
+         ", \"write\": " + (side.write ? "true" : "false") + ", \"python\": " + texts(stack.python) +
+         ", \"of_first_thread\": " + texts(stack.of_first_thread) + ", \"native\": " + native(stack.native) + "}";
 }
 
 // Under the lock.
@@ -118,7 +119,8 @@ std::string memory_at(std::uintptr_t at, std::string* allocated) {
   const auto& [begin, block] = *std::prev(next);
   if (at >= begin + block.bytes) return "memory that no call of CUDA allocated";
   *allocated = native(call_stack(block.stack).native);
-  return block.how + ", " + std::to_string(block.bytes) + " bytes from " + std::to_string(at - begin);
+  return block.how + " of " + std::to_string(block.bytes) + " bytes, from byte " + std::to_string(at - begin) +
+         " of it";
 }
 
 std::string counted(const std::map<std::string, std::uint64_t, std::less<>>& counts) {

@@ -4,8 +4,9 @@
 // The environment variable SIMULATED_GPU_REPORTS names a folder; each process writes PID.jsonl there. Lines:
 //   {"device": true}                       its first call of the device
 //   {"race": {"first": SIDE, "second": SIDE, "begin", "end", "memory", "allocated": [FRAME...]}}
-//       SIDE: {"what", "stream", "write", "python": ["file:line in function"...], "of_first_thread", "native":
-//       [FRAME...]} FRAME: {"file", "offset", "symbol"}; offsets are those of the calls, from where the file is loaded
+//       SIDE: {"what", "stream", "write", "python": [TEXT...], "of_first_thread": [TEXT...], "native": [FRAME...]}
+//       TEXT: "file:line in function"; FRAME: {"file", "offset", "symbol"}, whose offset is that of the call, from
+//       where the file is loaded. Frames of the first thread are there where the call is another thread's.
 //   {"stopped": SENTENCE}                  the device ended the process
 //   {"covered": {"commands": {NAME: COUNT}, "copies", "copied", "streams", "waits", "missing": {NAME: COUNT},
 //     "torch": "cuda", "cpu" or ""}}
