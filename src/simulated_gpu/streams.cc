@@ -319,7 +319,7 @@ void order_with_default(Stream& stream) {
       if (each.get() != &stream && (stream.blocking() ? each->number() == 0 : each->blocking())) before.push_back(each);
   }
   for (const auto& each : before) {
-    if (each->capture() != nullptr || each->idle()) continue;
+    if (each->capture() != nullptr) continue;
     const auto event = std::make_shared<Event>(false);
     event->record(*each);
     event->let_wait(stream);

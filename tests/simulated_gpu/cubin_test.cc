@@ -124,5 +124,21 @@ TEST_F(SimulatedGpu, AKernelOfACubinThatNothingOrdersIsARace) {
   control().forget_races();
 }
 
+class KernelsLeftOut : public SimulatedGpu {
+ protected:
+  simulated::Options options() const override { return {.memory = std::size_t{256} << 20, .skip_kernels = true}; }
+};
+
+TEST_F(KernelsLeftOut, AKernelThatNoProgramInterpretsIsLeftOutWhereThatIsAskedFor) {
+  Bench bench;
+  of_driver<void(simulated::AskAccesses, simulated::RunInterpreted)>("simulated_gpu_interpret")(nullptr, nullptr);
+  launch_fill(bench.stream.handle(), bench.range.address(), words, 5);
+  bench.add(bench.stream, 2);
+  std::uint32_t sum = 0;
+  launch_read(bench.stream.handle(), bench.range.address(), words, &sum);
+  bench.stream.synchronize().value();
+  EXPECT_EQ(sum, words * 5);
+}
+
 }  // namespace
 }  // namespace vedette::testing::cubin_test

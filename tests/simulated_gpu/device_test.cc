@@ -66,6 +66,34 @@ TEST_F(SimulatedGpu, AStreamThatWaitsForAnEventRunsBehindIt) {
   EXPECT_TRUE(bench.event.passed().value());
 }
 
+// As CUDA's legacy default stream does. Streams of a test are not blocking, but for these.
+TEST_F(SimulatedGpu, ABlockingStreamAndTheDefaultOneWaitForEachOther) {
+  Bench bench;
+  void* const library = ::dlopen(SIMULATED_DRIVER, RTLD_NOW | RTLD_LOCAL);
+  const auto create = reinterpret_cast<int (*)(cuda::StreamHandle*, unsigned)>(::dlsym(library, "cuStreamCreate"));
+  const auto destroy = reinterpret_cast<int (*)(cuda::StreamHandle)>(::dlsym(library, "cuStreamDestroy_v2"));
+  cuda::StreamHandle blocking = nullptr;
+  ASSERT_EQ(create(&blocking, 0), 0);
+  for (std::uint32_t round = 1; round < 20; ++round) {
+    std::uint32_t sum = 0;
+    launch_fill(nullptr, bench.range.address(), words, round);
+    launch_fill(blocking, bench.range.address(), words, round + 1);
+    launch_read(nullptr, bench.range.address(), words, &sum);
+    bench.event.record(nullptr).value();
+    bench.event.synchronize().value();
+    ASSERT_EQ(sum, (round + 1) * words);
+  }
+  EXPECT_EQ(control().races(), std::vector<std::string>());
+  launch_fill(nullptr, bench.range.address(), words, 1);
+  launch_fill(bench.other.handle(), bench.range.address(), words, 1);
+  EXPECT_EQ(control().races().size(), 1u) << "a stream that is not blocking waits for nothing";
+  control().forget_races();
+  bench.other.synchronize().value();
+  bench.event.record(nullptr).value();
+  bench.event.synchronize().value();
+  EXPECT_EQ(destroy(blocking), 0);
+}
+
 // What is queued on a stream is done though the stream is destroyed meanwhile.
 TEST_F(SimulatedGpu, AStreamThatIsDestroyedDoesItsWorkAndLeavesNoThread) {
   const auto threads = [] {

@@ -108,6 +108,29 @@ TEST(Order, BytesThatOnlyTouchDoNotOverlap) {
   EXPECT_EQ(order.races().size(), 1u);
 }
 
+TEST(Order, ARaceNamesTheReaderThatIsNotOrdered) {
+  Order order;
+  order.access(0, {.begin = 0, .end = 100}, false, "early", 7);
+  order.access(1, {.begin = 0, .end = 100}, false, "late", 8);
+  order.stream_waits(2, *order.record(1));
+  const std::vector<Order::Race> found = order.access(2, {.begin = 40, .end = 60}, true, "writer", 9);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].first.what, "early");
+  EXPECT_EQ(found[0].first.stack, 7u);
+  EXPECT_FALSE(found[0].first.write);
+  EXPECT_EQ(found[0].second.stack, 9u);
+  EXPECT_EQ(found[0].bytes.begin, 40u);
+  EXPECT_EQ(found[0].bytes.end, 60u);
+}
+
+TEST(Order, AnAccessReturnsEachCommandThatItRacesWith) {
+  Order order;
+  order.access(0, {.begin = 0, .end = 50}, true, "left");
+  order.access(1, {.begin = 50, .end = 100}, true, "right");
+  EXPECT_EQ(order.access(2, {.begin = 0, .end = 100}, false, "reader").size(), 2u);
+  EXPECT_EQ(order.races().size(), 1u) << "one sentence for an access";
+}
+
 TEST(Order, MemoryThatGoesAwayNamesWhatMayStillRun) {
   Order order;
   order.access(3, {.begin = 0, .end = 100}, false, "aten::relu");
