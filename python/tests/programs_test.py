@@ -3,6 +3,8 @@
 import contextlib
 import gc
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -373,6 +375,27 @@ class OtherLibraries(unittest.TestCase):
 
 def write_one(tensor):
     tensor[0] = 5.0
+
+
+class GettingStarted(unittest.TestCase):
+    """The program and the commands of docs/getting-started.md, as a reader types them."""
+
+    def test_its_commands_say_what_the_page_says_that_they_say(self):
+        page = (pathlib.Path(__file__).parents[2] / "docs" / "getting-started.md").read_text()
+        block = {kind: re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "sh", "text")}
+        commands = block["sh"][0].splitlines()
+        self.assertEqual((len(block["python"]), len(commands), len(block["text"])), (1, 3, 3))
+        with folder() as place:
+            (pathlib.Path(place) / "train.py").write_text(block["python"][0])
+            for command, shown in zip(commands, block["text"]):
+                done = subprocess.run(command.replace("python ", f"{sys.executable} "), shell=True, cwd=place, capture_output=True, text=True,
+                                      timeout=patience)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                said = done.stdout + done.stderr
+                for line in shown.splitlines():
+                    if not line.strip()[0].isdigit() and not line.startswith("No advice"):  # figures and advice are the machine's
+                        words = re.split(r"[:\d]|  +", line.removeprefix("vedette: ").strip())
+                        self.assertIn(next(each for each in words if each.strip()), said)
 
 
 if __name__ == "__main__":
