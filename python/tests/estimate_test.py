@@ -140,6 +140,26 @@ class Estimate(unittest.TestCase):
                 self.assertAlmostEqual(answer["peak_bytes"] / found["peak_bytes"], 1, delta=0.05)  # scratch of operators
                 self.assertNotIn("not_known", answer)
 
+    def test_is_what_an_execution_trace_of_pytorch_tells(self):
+        """torch.profiler's own observer saw the step, nothing of vedette did."""
+        for name, (make, batch) in models.items():
+            with self.subTest(name), folder() as place:
+                step, path = plain_step(Run(make, batch)), os.path.join(place, "execution.json")
+                answer = vedette.estimate(step, card="h100")
+                observer = torch.profiler.ExecutionTraceObserver().register_callback(path)
+                observer.start()
+                step()
+                step()
+                observer.stop()
+                observer.unregister_callback()
+                done = subprocess.run([_tool(), "fits", path, "--card", "h100", "--json"], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("tells neither times nor lives", done.stderr)
+                found = json.loads(done.stdout)
+                # a gradient lives until zero_grad, and by the trace until its last use
+                self.assertAlmostEqual(found["peak_bytes"] / answer["peak_bytes"], 1, delta=0.06)
+                self.assertAlmostEqual(found["least_bytes"] / answer["least_bytes"], 1, delta=0.02)
+
     def test_says_that_the_scratch_of_an_lstm_is_not_known_without_data(self):
         make, batch = functools.partial(Rows, nn.LSTM), images
         with FakeTensorMode():
