@@ -277,9 +277,9 @@ std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, Byte
   std::vector<Bytes> sizes;
   if (!options.memory.empty()) sizes.push_back(read_size(options.memory, trace));
   if (options.memory.empty() && is_card && of_machine < peak) sizes.push_back(of_machine);
-  for (const std::uint64_t percent : {100u, 80u, 60u, 50u, 40u, 30u, 25u, 20u, 15u, 10u})
-    sizes.push_back({peak.value / 100 * percent});
-  sizes[sizes.size() > 10 ? 1 : 0] = peak;
+  sizes.push_back(peak);
+  for (const int percent : {80, 60, 50, 40, 30, 25, 20, 15, 10})  // as --memory reads them, so that none stands twice
+    sizes.push_back({static_cast<std::uint64_t>(static_cast<double>(peak.value) * percent / 100)});
   std::erase_if(sizes, [&](Bytes size) { return size < least; });
   std::sort(sizes.begin(), sizes.end(), [](Bytes a, Bytes b) { return a > b; });
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());

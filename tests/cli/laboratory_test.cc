@@ -96,6 +96,7 @@ TEST(Fits, ScalesARecordedStepToTheTimeThatItIsToldAndCountsFragments) {
   };
   EXPECT_GT(of(slow), of(quick));
   EXPECT_GE(quick["with_fragments_bytes"], quick["peak_bytes"]);
+  EXPECT_EQ(answer("")["rows"].size(), 5u) << "40 % is asked for and in the table, and stands there once";
   EXPECT_THAT(vedette("fits " + toy("unet") + " --machine h100-pcie5").output, HasSubstr("in a pool by best fit"));
 }
 
