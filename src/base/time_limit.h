@@ -1,8 +1,10 @@
 // A time by which the calling thread's work has to come to an end, with the best that it has by then. Work that may end
-// sooner asks; other work takes no notice.
+// sooner asks; other work takes no notice. A limit of processor time makes the work the same on a busy machine.
 //
 // Thread rule: of the calling thread alone.
 #pragma once
+#include <time.h>
+
 #include <chrono>
 
 namespace vedette {
@@ -11,16 +13,30 @@ class [[nodiscard]] TimeLimit {  // of the calling thread's work while it lives;
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit TimeLimit(Clock::time_point end) noexcept : end_(end) { limit_here = &end_; }
+  explicit TimeLimit(Clock::time_point end) noexcept : end_(end) { limit_here = this; }
+  // Whichever comes first: `end`, or so much time of a processor.
+  TimeLimit(Clock::time_point end, std::chrono::nanoseconds work) noexcept : end_(end), worked_(worked() + work) {
+    limit_here = this;
+  }
   ~TimeLimit() { limit_here = nullptr; }
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;
 
-  static bool is_over() noexcept { return limit_here != nullptr && Clock::now() >= *limit_here; }
+  static bool is_over() noexcept {
+    if (limit_here == nullptr) return false;
+    return Clock::now() >= limit_here->end_ || (limit_here->worked_.count() > 0 && worked() >= limit_here->worked_);
+  }
 
  private:
+  static std::chrono::nanoseconds worked() noexcept {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  }
+
   Clock::time_point end_;
-  static inline thread_local const Clock::time_point* limit_here = nullptr;
+  std::chrono::nanoseconds worked_{};  // of the thread since it began; 0: no limit
+  static inline thread_local const TimeLimit* limit_here = nullptr;
 };
 
 }  // namespace vedette
