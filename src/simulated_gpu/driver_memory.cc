@@ -1,6 +1,7 @@
 // The simulated driver's memory: ranges, handles, mappings, allocations, pinned and registered host memory.
 #include <sys/mman.h>
 
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <memory>
