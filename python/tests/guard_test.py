@@ -19,11 +19,13 @@ import time
 import unittest
 import unittest.mock
 import weakref
+import xml.dom.minidom
 
 import numpy
 import torch
 import vedette
 from training import GPT, ResNet, Run, chunk, folder, images, patience, text
+from vedette import _shown
 from vedette._sizes import budget_of, bytes_of
 
 package = pathlib.Path(vedette.__file__).parent
@@ -185,6 +187,65 @@ class Documentation(unittest.TestCase):
         with small_guard() as guard:
             self.assertRegex(repr(guard.counters), r"^Counters\(bytes_in=0, .*steps=0, ops=\d+(, \w+=\d+)*\)$")
             self.assertEqual(guard.progress, {"stall_ms": 0.0, "moved_mib": 0.0, "phase": "warm-up"})
+
+
+class Shown(unittest.TestCase):
+    def test_a_notebook_shows_a_guard_and_its_counters_as_small_tables(self):
+        with small_guard() as guard:
+            parameter = torch.nn.Parameter(torch.ones(1000, 1000))
+            with guard.step():
+                (parameter * 2).sum().backward()
+            shown, counters = guard._repr_html_(), guard.counters._repr_html_()
+            self.assertRegex(shown, r"<caption.*vedette guard</caption>")
+            for part in ("phase", "warm-up", f"of {guard.budget / (1 << 20):.1f} MiB", "stalls", "faults"):
+                self.assertIn(part, shown)
+            self.assertNotIn("GPU", shown)
+            self.assertIn(">steps<", counters)
+            self.assertRegex(counters, r">peak_bytes</th><td[^>]*>[0-9.]+ MiB<")
+            self.assertNotIn("gpu_bytes", counters, "what is 0 is left out")
+        self.assertIn(">closed<", guard._repr_html_())
+        for text in (shown, counters):
+            xml.dom.minidom.parseString(text)
+
+    def test_a_title_or_a_value_is_text(self):
+        self.assertNotIn("<b>", _shown.table("<b>", [("<b>", "<b>")]))
+        self.assertEqual([_shown.words_of_bytes(n) for n in (0, 1023, 1024, 5 << 30)], ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"])
+
+    def test_scalars_go_to_a_writer_with_the_programs_step(self):
+        class Writer:
+            def __init__(self):
+                self.written = []
+
+            def add_scalar(self, tag, scalar_value, global_step=None):
+                self.written.append((tag, float(scalar_value), global_step))
+
+        writer = Writer()
+        with small_guard() as guard:
+            for step in range(2):
+                with guard.step():
+                    torch.ones(1000).sum()
+                guard.write_scalars(writer, step=10 + step)
+            guard.write_scalars(writer)
+            self.assertEqual(guard.progress["phase"], guard.phase, "and the progress bar's figures are its own")
+            budget = guard.budget / (1 << 20)
+        tags = ["vedette/stall_ms", "vedette/moved_mib", "vedette/resident_mib", "vedette/budget_mib", "vedette/phase"]
+        self.assertEqual([tag for tag, _, _ in writer.written], 3 * tags)
+        self.assertEqual([step for _, _, step in writer.written], 5 * [10] + 5 * [11] + 5 * [2])
+        self.assertEqual(writer.written[3][1], budget)
+        with self.assertRaisesRegex(TypeError, "writer: 5 has no add_scalar; give a torch.utils.tensorboard.SummaryWriter"):
+            guard.write_scalars(5)
+
+    def test_scalars_go_to_the_standard_writer_where_the_program_has_it(self):
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as missing:
+            self.skipTest(f"tensorboard is not installed: {missing}")
+        with tempfile.TemporaryDirectory() as folder, SummaryWriter(folder) as writer, small_guard() as guard:
+            with guard.step():
+                torch.ones(10).sum()
+            guard.write_scalars(writer)
+            writer.flush()
+            self.assertTrue(any(name.startswith("events.out.tfevents") for name in os.listdir(folder)))
 
 
 class Failures(unittest.TestCase):

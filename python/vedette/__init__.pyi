@@ -26,6 +26,9 @@ class Failure(RuntimeError):
     """0 unless a system call failed."""
     def __init__(self, message: str, cause: str = ..., errno: int = ...) -> None: ...
 
+class _ScalarWriter(Protocol):
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None, /) -> object: ...
+
 class Counters:
     """Since the guard opened. Bytes, nanoseconds and counts."""
 
@@ -150,6 +153,7 @@ class Guard:
         on_progress: is called with these lines, on rank 0 alone; None sends them where diagnostics go by default, as information, and
             nowhere beside an on_message.
         max_writes: the most that is written to the disk of `slow`, "500GB/day" or "2TB/day"; plans know that writing is so slow.
+            Or the disk's rating, "600TBW" or "1DWPD:2TB": signs of life tell the share of it that a day takes. Or "500GB/day of 600TBW".
 
         Raises Failure: "unsupported" for an option's value, "unavailable" where a guard is open already or the machine lacks something,
         "system" where the slow tier cannot be opened. Raises TypeError or ValueError, with the option's name, for a value that is of no such
@@ -197,6 +201,12 @@ class Guard:
     def progress(self) -> dict[str, float | str]:
         """A few figures for a progress bar or a log, `bar.set_postfix(guard.progress)`: "stall_ms" and "moved_mib" of a step, the mean of
         those since the last call, and "phase".
+        """
+    def write_scalars(self, writer: _ScalarWriter, step: int | None = None) -> None:
+        """Writes "vedette/stall_ms" and "vedette/moved_mib" of a step (the mean of those since the last call), "vedette/resident_mib",
+        "vedette/budget_mib" and "vedette/phase" (0 warm-up, 1 profiling, 2 foreseen, 3 planned, -1 none) to a TensorBoard SummaryWriter, or to
+        whatever has its add_scalar(tag, value, global_step). `step` is the program's; without it, the steps of the guard so far. A TypeError
+        where the writer has none.
         """
     @property
     def mechanism(self) -> str:

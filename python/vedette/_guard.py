@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from . import _core
+from . import _core, _shown
 from ._exports import held_elsewhere, looks_free
 from ._reached import levels_of, local, of_module, of_optimizer, of_tensor
 from ._sizes import budget_of, bytes_of, count_of, path_of, slow_of, word_of
@@ -144,8 +144,8 @@ def _close_what_is_open():
 class Guard:
     """A budget of fast memory around a training loop. See vedette/__init__.pyi and docs/python.md."""
 
-    __slots__ = ("_core", "_last_counters", "_last_progress", "_last_step", "_left_out", "_modules", "_names_change", "_optimizers",
-                 "_say", "_told", "__weakref__")
+    __slots__ = ("_core", "_last_counters", "_last_progress", "_last_step", "_last_written", "_left_out", "_modules", "_names_change",
+                 "_optimizers", "_say", "_told", "__weakref__")
 
     def __init__(self, fast_memory=None, *, slow="nvme:.", policy="vedette", chunk="2MiB", warmup_steps=1, profile="layers",
                  tracker="best", on_message=None, seed=1, ranks=1, interference_percent=None, fault_us=None, checksums=False,
@@ -174,7 +174,7 @@ class Guard:
         self._names_change = False
         self._left_out = _core.LeftOut()
         self._last_counters = self._last_step = None
-        self._last_progress = (0, 0, 0)  # stalls, bytes and steps when progress was asked last
+        self._last_progress = self._last_written = (0, 0, 0)  # stalls, bytes and steps when they were asked last
         self._told = None  # sentences of a guard of GPU memory
         if fast.startswith(("gpu", "cuda")) and enabled and not _core.guards_are_switched_off():
             self._told = set()
@@ -278,16 +278,31 @@ class Guard:
             return "<vedette.Guard, closed>"
         return "<vedette.Guard, switched off>" if self._core.is_off else f"<vedette.Guard of {self.budget} bytes, {self.phase}>"
 
-    @property
-    def progress(self):
+    def _repr_html_(self):
+        return _shown.of_guard(self)
+
+    def _since(self, before):
+        """Of a step since `before`: (stalls, bytes and steps), which is given back as it is now."""
         now = self.counters
         moved = now.bytes_in + now.bytes_out
-        stalls, bytes_before, steps = self._last_progress
-        self._last_progress = now.stall_ns, moved, now.steps
+        stalls, bytes_before, steps = before
         many = max(now.steps - steps, 1)
         return {"stall_ms": round((now.stall_ns - stalls) / 1e6 / many, 3),
                 "moved_mib": round((moved - bytes_before) / (1 << 20) / many, 3),
-                "phase": "closed" if self.is_closed else self.phase}
+                "phase": "closed" if self.is_closed else self.phase}, (now.stall_ns, moved, now.steps)
+
+    @property
+    def progress(self):
+        figures, self._last_progress = self._since(self._last_progress)
+        return figures
+
+    def write_scalars(self, writer, step=None):
+        if not callable(getattr(writer, "add_scalar", None)):
+            raise TypeError(f"writer: {writer!r} has no add_scalar; give a torch.utils.tensorboard.SummaryWriter.")
+        figures, self._last_written = self._since(self._last_written)
+        now = self.counters
+        for tag, value in _shown.scalars_of(figures, now, self.budget).items():
+            writer.add_scalar(tag, value, now.steps if step is None else step)
 
     is_closed = property(lambda self: self._core.is_closed)
     counters = property(lambda self: self._last_counters if self.is_closed else self._core.counters)
