@@ -47,9 +47,19 @@ enum class Live : std::uint8_t {
   host_in_locked,
   host_most_locked,
   host_pageable,
-  count_
+  disk_bytes_out,  // written to the disk, at the last step's end; 0 where no tier is one
+  bound_ns,        // no plan's step of the profiled ops is faster; 0: not known
+  steps_ns,        // of all steps so far
+  // bytes that live, by the time since their last use: of them heat_bins, from hot to cold (profiler/live_heat.h)
+  heat,
+  heat_end = heat + 8,
+  count_ = heat_end
 };
-inline constexpr std::uint64_t live_version = 3;
+inline constexpr std::uint64_t live_version = 4;
+
+constexpr Live heat_bin(std::size_t bin) noexcept {
+  return static_cast<Live>(static_cast<std::size_t>(Live::heat) + bin);
+}
 
 class LivePage {
  public:

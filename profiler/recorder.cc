@@ -22,9 +22,11 @@
 #include <vector>
 
 #include "base/quiet_thread.h"
+#include "model/wear.h"
 #include "profiler/events.h"
 #include "profiler/gpu_bytes.h"
 #include "profiler/live.h"
+#include "profiler/live_heat.h"
 #include "profiler/origin.h"
 #include "profiler/recording.h"
 #include "profiler/ring.h"
@@ -70,6 +72,11 @@ struct Births {  // of the running step, and their stacks by number
 };
 constexpr std::size_t most_births = 1 << 20;  // of a step; later ones have no stack
 
+struct StepBegin {
+  Nanoseconds at;
+  ProcessUse use;
+};
+
 }  // namespace
 
 struct Recorder::State {
@@ -90,8 +97,7 @@ struct Recorder::State {
   // Of the thread that announces ops.
   NameNumbers names;
   OpEvent op;  // the one that is running
-  Nanoseconds step_began;
-  ProcessUse use_began;  // at the step's begin
+  StepBegin begun;
   struct {
     std::string phase;
     std::optional<std::uint64_t> bucket;
@@ -100,6 +106,7 @@ struct Recorder::State {
   BudgetSizes sizes;  // as told so far
 
   std::unique_ptr<LivePage> live;  // nullptr: there is none
+  ForTop top;
   std::unique_ptr<Births> births;  // guarded by the session's lock; nullptr: stacks are not wanted
 
   Ring<Event> of_engine;                // moved, stalled, faulted
@@ -189,6 +196,7 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options)
   for (const auto& [key, value] : facts_of_this_run()) state->tables.meta(key, value);
   if (const auto& failure = state->tables.database().failure()) return *failure;
   if (options.live) state->live = LivePage::make(options.program.empty() ? options.path : options.program);
+  state->top.bound = options.bound;
   if (options.stacks) state->births = std::make_unique<Births>();
   state->writer = start_quiet_thread([raw = state.get()]() noexcept { raw->write_until_stopped(); });
   return std::unique_ptr<Recorder>(new Recorder(std::move(state)));
@@ -231,6 +239,7 @@ void Recorder::opened(const Machine& machine, std::string_view policy, Bytes bud
     state_->live->policy(policy);
     state_->live->set(Live::budget_bytes, budget.value);
   }
+  state_->top.machine = machine;
   state_->sizes = {.changes = 0, .least = budget, .most = budget, .last = budget};
   state_->send(
       [record = SessionRecord{machine, std::string(policy), budget, chunk}, energy = &state_->energy](Tables& tables) {
@@ -286,8 +295,8 @@ void Recorder::resized(Nanoseconds, Bytes budget) {
 
 void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
   state_->step.store(step, std::memory_order_relaxed);
-  state_->step_began = now;
-  state_->use_began = use_of_process();
+  state_->begun.at = now;
+  state_->begun.use = use_of_process();
 }
 
 void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) {
@@ -295,10 +304,12 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
     constexpr std::string_view phases[] = {"", "warm-up", "profiling", "planned", "foreseen"};
     const auto phase = std::find(std::begin(phases), std::end(phases), std::string_view(state_->ran.phase));
     state_->live->set(Live::step, step);
-    state_->live->set(Live::last_step_ns, static_cast<std::uint64_t>((now - state_->step_began).value));
+    state_->live->set(Live::last_step_ns, static_cast<std::uint64_t>((now - state_->begun.at).value));
     state_->live->set(Live::phase,
                       phase == std::end(phases) ? 0 : static_cast<std::uint64_t>(phase - std::begin(phases)));
     state_->live->set(Live::dropped_events, dropped());
+    state_->live->add(Live::steps_ns, static_cast<std::uint64_t>((now - state_->begun.at).value));
+    state_->live->add(Live::disk_bytes_out, written_to_disk(of_this_step, state_->top.machine).value);
     for (const GpuBytesField& each : gpu_bytes_fields)
       state_->live->set(each.live, (of_this_step.gpu.*each.bytes).value);
   }
@@ -311,14 +322,14 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
   StepRecord record{.step = step,
                     .phase = std::exchange(state_->ran.phase, {}),
                     .bucket = std::exchange(state_->ran.bucket, {}),
-                    .began = state_->step_began,
+                    .began = state_->begun.at,
                     .ended = now,
                     .counters = of_this_step,
                     .dropped_events = dropped()};
   const ProcessUse use = use_of_process();
-  record.noise = StepNoise{.elapsed = use.at - state_->use_began.at,
-                           .processor = use.processor - state_->use_began.processor,
-                           .switches = use.switches - state_->use_began.switches,
+  record.noise = StepNoise{.elapsed = use.at - state_->begun.use.at,
+                           .processor = use.processor - state_->begun.use.processor,
+                           .switches = use.switches - state_->begun.use.switches,
                            .machine = {}};
   state_->send([record, state = state_.get()](Tables& tables) mutable {
     record.process_bytes = resident_bytes_of_this_process();  // here, on the writer's time: a moment later
@@ -332,6 +343,7 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
 void Recorder::profiled(std::uint64_t step, std::uint64_t bucket, const Trace& trace) {
   std::vector<std::uint32_t> stacks;
   if (state_->births) stacks = std::exchange(state_->births->profiled, {});
+  if (state_->live) state_->top.heat = LiveHeat(trace);
   state_->send([step, bucket, trace, stacks = std::move(stacks)](Tables& tables) {
     tables.profile(step, bucket, trace);
     tables.tensor_stacks(stacks);
@@ -364,7 +376,11 @@ void Recorder::births_profiled(std::uint64_t step, std::span<const std::uint32_t
 }
 
 void Recorder::planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) {
-  state_->send([step, bucket, kept = units, plan](Tables& tables) { tables.plan(step, bucket, kept, plan); });
+  state_->send([step, bucket, kept = units, plan, state = state_.get(), machine = state_->top.machine](Tables& tables) {
+    tables.plan(step, bucket, kept, plan);
+    if (state->top.bound && state->live)
+      state->live->set(Live::bound_ns, static_cast<std::uint64_t>(state->top.bound(kept, machine).value));
+  });
 }
 
 void Recorder::placed(std::uint64_t /*step*/, std::uint64_t bucket, std::span<const Placed> units,
@@ -405,7 +421,11 @@ void Recorder::op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) {
     running = {.step = step, .op = op, .name = 0, .began = now, .ended = {}};
   running.ended = now;
   state_->push(state_->of_program, running);
-  if (state_->live) state_->live->add(Live::ops, 1);
+  if (!state_->live) return;
+  state_->live->add(Live::ops, 1);
+  const std::size_t place = state_->top.heat.place_of(op.value);
+  if (state_->top.heat.empty() || place == std::exchange(state_->top.heat_place, place)) return;
+  for (std::size_t bin = 0; bin < heat_bins; ++bin) state_->live->set(heat_bin(bin), state_->top.heat.at(place)[bin]);
 }
 
 void Recorder::moved(const MoveRecord& record) {

@@ -13,6 +13,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,9 @@ struct RecorderOptions {
   // Keep the stack of calls of each allocation in a profiled step: some microseconds each.
   bool stacks = false;
   std::string libtorch = {};  // its version, for `meta`; empty: the program uses none, or does not say
+  // A bound of a planned step's time, for `vedette top`; a thread of the recorder asks it, once a plan. Empty: not
+  // told.
+  std::function<Nanoseconds(const Trace& units, const Machine&)> bound = {};
 };
 
 class Recorder final : public Observer, public GpuObserver, public BirthObserver {

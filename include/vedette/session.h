@@ -191,7 +191,8 @@ struct SessionOptions {
   std::string slow = "nvme:.";
   // A number and MB, GB or TB a day, such as "500GB/day": the most that is written to the disk of `slow`, over hours.
   // Plans know that writing is so slow; 384 chunks may be written at once, which the measuring at the start needs. Not
-  // below a GPU. Empty: no bound.
+  // below a GPU. Empty: no bound. Or the disk's rating, "600TBW" or "1DWPD:2TB", which bounds nothing: the lines of the
+  // plan and of the end tell the share of it that a day of such writes takes. Or both: "500GB/day of 600TBW".
   std::string max_writes = {};
   // The rating of that disk, "600TBW" or "1DWPD:2TB": the lines of the plan and of the end tell the share of it that a
   // day of such writes takes. Empty: not known.

@@ -283,7 +283,7 @@ Report analyse(const Run& run, const ReportOptions& options) {
   report.recomputed = recomputed_of(run);
   report.timeline = timeline_of(run);
   report.followed = followed_by(run);
-  report.overhead = overhead_of(run);
+  report.overhead = overhead_of(run), report.overhead.wear = wear_of(run, options);
   const Origin& o = run.origin;
   const auto remark = [&](bool applies, std::string sentence) {
     if (applies) report.remarks.push_back(std::move(sentence));

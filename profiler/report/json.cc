@@ -5,27 +5,15 @@
 
 #include "profiler/gpu_bytes.h"
 #include "profiler/report/beside.h"
+#include "profiler/report/json_values.h"
 #include "profiler/report/report.h"
 
 namespace vedette::report {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-Json of(Bytes bytes) { return bytes.value; }
-Json of(Nanoseconds time) { return time.value; }
-Json of(double number) { return std::isfinite(number) ? Json(std::round(number * 1e6) / 1e6) : Json(nullptr); }
-Json of(std::uint64_t number) { return number; }
-Json of(std::uint32_t number) { return number; }
-template <class T>
-Json of(const std::optional<T>& value) {
-  return value ? of(*value) : Json(nullptr);
-}
-template <class T>
-Json of(Span<T> span) {
-  return Json::array({of(span.begin), of(span.end)});
-}
+using json_values::Json;
+using json_values::of;
 
 template <class T>
 Json list(const std::vector<T>& values);  // defined last, where it knows all of them
@@ -59,6 +47,15 @@ Json of(const Headline& h) {
           {"bytes_dropped", where(measured, of(h.bytes_dropped))},
           {"faults", where(measured, h.faults)},
           {"dropped_events", h.dropped_events}};
+}
+
+Json of(const Wear& w) {
+  if (!w.known) return nullptr;
+  return {{"disk_bytes_out", of(w.a_step)},
+          {"bytes_a_day", of(w.bytes_a_day)},
+          {"endurance", w.rated},
+          {"share_a_day", of(w.share_a_day)},
+          {"words", w.words}};
 }
 
 Json of(const GpuBytes& gpu) {
@@ -424,6 +421,7 @@ Json of(const Report& r) {
   all["noise"] = of(r.noise);
   all["energy"] = of(r.energy);
   all["gpu"] = of(r.origin.gpu);
+  all["wear"] = of(r.overhead.wear);
   all["timeline"] = {{"steps", list(r.timeline.steps)}, {"steps_left_out", r.timeline.steps_left_out}};
   all["followed"] = list(r.followed);
   all["overhead"] = of(r.overhead);

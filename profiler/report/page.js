@@ -291,6 +291,7 @@ section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, r
     ...(run.noise.known || run.noise.disturbed ? [['Disturbed', 'noise.disturbed', yes_no, noise_words(run), run.noise.disturbed ? 'bad' : 'good']] : []),
     ...(run.energy ? [['Energy of a step', 'energy.median_j', joules, ['the median on ' + run.energy.device + '; mean ', figure(run, 'energy.mean_j', joules), ' of ', figure(run, 'energy.steps', count), ', at ', figure(run, 'energy.watts', watts)]]] : []),
     ...(run.gpu ? [['On the GPU, in all', 'gpu.gpu_bytes', bytes, [figure(run, 'gpu.gpu_beside_bytes', bytes), ' beside the budget, at most ', figure(run, 'gpu.gpu_most_beside_bytes', bytes), ': operators that need more ', figure(run, 'gpu.gpu_large_bytes', bytes), ', graphs ', figure(run, 'gpu.gpu_pool_bytes', bytes), ', workspaces ', figure(run, 'gpu.gpu_workspace_bytes', bytes), ', context ', figure(run, 'gpu.gpu_context_bytes', bytes)]], ['Host memory, locked', 'gpu.locked_bytes', bytes, ['tensors lie in ', figure(run, 'gpu.in_locked_bytes', bytes), '; pageable behind it ', figure(run, 'gpu.pageable_bytes', bytes)]]] : []),
+    ...(run.wear && run.wear.words !== '' ? [['Written to the disk', 'wear.disk_bytes_out', bytes, ['a step; ', run.wear.words]]] : []),
     ['Moved in a step', 'headline.bytes_in', bytes, ['in; out ', figure(run, 'headline.bytes_out', bytes), '; faults ', figure(run, 'headline.faults', count)]]]));
   if (run.steps.length > 0) host.append(element('div', {class: 'card'}, element('h3', {}, 'Step by step'), steps_chart(run)));
 });

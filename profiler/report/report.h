@@ -16,6 +16,7 @@
 #include "profiler/report/heat.h"
 #include "profiler/report/prices.h"
 #include "profiler/report/run.h"
+#include "profiler/report/wear.h"
 
 namespace vedette::report {
 
@@ -314,6 +315,7 @@ struct Overhead {
   std::optional<Nanoseconds> profiling_step, warm_up_step;
   std::optional<double> profiling_cost;  // profiling step / median step
   std::optional<std::uint64_t> events_written, events_dropped;
+  Wear wear;
 };
 
 struct ToldSteps {
@@ -383,9 +385,10 @@ struct Adviser {
 struct ReportOptions {
   Simulate simulate;  // empty: the curve has no simulated steps
   Bound bound;
-  std::optional<Nanoseconds> plain_step;  // overrides the recording's
-  std::string policy = {};                // that is simulated; empty: the recording's
-  std::optional<Machine> machine = {};    // on which other budgets are simulated; none: the recording's
+  std::optional<Nanoseconds> plain_step;    // overrides the recording's
+  std::string policy = {};                  // that is simulated; empty: the recording's
+  std::optional<Endurance> endurance = {};  // of the run's disk
+  std::optional<Machine> machine = {};      // on which other budgets are simulated; none: the recording's
   std::size_t heat_rows = 480, most_ranges = 200000, most_steps = 2000;
   Adviser adviser = {};
   Pricer pricer = {};
@@ -428,6 +431,7 @@ Recomputed recomputed_of(const Run&);
 Timeline timeline_of(const Run&);
 Noise noise_of(const Run&, const Headline&);
 Energy energy_of(const Run&);
+Wear wear_of(const Run&, const ReportOptions&);
 std::vector<Followed> followed_by(const Run&);
 Overhead overhead_of(const Run&);
 

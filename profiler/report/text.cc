@@ -98,6 +98,15 @@ void gpu_memory(Lines& out, const Report& a, const Report* b) {
              both([&](const GpuBytes& gpu) { return b == nullptr ? words_of_locked(gpu) : readable(gpu.locked); }));
 }
 
+// Nothing where no disk was written.
+void wear(Lines& out, const Report& a, const Report* b) {
+  if (a.overhead.wear.words.empty() && (b == nullptr || b->overhead.wear.words.empty())) return;
+  out.figure("written to the disk", {a.overhead.wear.words.empty() ? "-" : a.overhead.wear.words,
+                                     b == nullptr                     ? ""
+                                     : b->overhead.wear.words.empty() ? "-"
+                                                                      : b->overhead.wear.words});
+}
+
 void headline(Lines& out, const Report& a, const Report* b) {
   const auto both = [&](auto of) { return Pair{of(a.headline), b != nullptr ? of(b->headline) : std::string()}; };
   if (b != nullptr) out.figure("", {"this run", "the other"});
@@ -120,6 +129,7 @@ void headline(Lines& out, const Report& a, const Report* b) {
   noise(out, a, b);
   energy(out, a, b);
   gpu_memory(out, a, b);
+  wear(out, a, b);
   out.figure("plain step", both([](const Headline& h) { return readable(h.plain_step); }));
   out.figure("speed, of plain", both([](const Headline& h) { return times(h.speed_of_plain); }));
   out.figure("bound, as profiled", both([](const Headline& h) { return readable(h.bound); }));

@@ -16,6 +16,7 @@
 
 #include "cli/diagnosis.h"
 #include "cli/disk_speed.h"
+#include "cli/endurance.h"
 #include "cli/node_lines.h"
 #include "cli/output_file.h"
 #include "cli/print.h"
@@ -28,7 +29,7 @@ namespace vedette::cli {
 namespace {
 
 struct DoctorOptions {
-  std::string slow = ".", machine;
+  std::string slow = ".", machine, endurance;
   std::uint64_t chunk = (2_MiB).value;
   bool no_disk = false;
   bool json = false;
@@ -83,6 +84,18 @@ void print_text(const Diagnosis& diagnosis, const std::vector<Line>& lines) {
     print("         how to get it ");
     print_wrapped(23, line.remedy);
   }
+}
+
+constexpr Nanoseconds a_second{1'000'000'000};
+
+// By a program that writes all the time; a guard tells how much its own writes are.
+void print_wear(const Diagnosis& diagnosis, const std::optional<Endurance>& rated) {
+  if (!diagnosis.disk || !*diagnosis.disk) return;
+  const std::string a_day = readable_daily({(*diagnosis.disk)->speed.write}, a_second, rated);
+  if (a_day.empty()) return;
+  print("\nWhat writing does to the disk\n\n       ");
+  print_wrapped(7, "written without a pause it takes " + a_day +
+                       "; a guard's first line tells how much its program writes in a day, and max_writes bounds it");
 }
 
 using Json = nlohmann::ordered_json;
@@ -162,6 +175,9 @@ void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, cons
     json["slow_directory"]["one_bus"] = !link.duplex();
     json["slow_directory"]["reads_in_flight"] = link.reads_in_flight;
     json["slow_directory"]["latency_ns"] = link.latency.value;
+    json["slow_directory"]["most_written_a_day_bytes"] = bytes_a_day({link.speed.write}, a_second);
+    if (const auto rated = endurance_of(options.endurance))
+      json["slow_directory"]["endurance_share_a_day"] = endurance_a_day({link.speed.write}, a_second, rated);
   }
   json["gpus"] = Json::array();
   if (diagnosis.gpus)
@@ -199,6 +215,7 @@ void doctor(const DoctorOptions& options) {
   if (constexpr std::uint64_t smallest = (16_KiB).value, largest = (64_MiB).value;
       options.chunk < smallest || options.chunk > largest || !std::has_single_bit(options.chunk))
     throw Failure({.cause = Cause::malformed_input, .message = "--chunk is a power of two between 16KiB and 64MiB"});
+  const auto rated = endurance_of(options.endurance);
   auto output = optional_output(options.machine, {});
   std::optional<Progress> progress(std::in_place, "doctor", "tries what this machine can do");
   const Diagnosis diagnosis = examine(options.slow, {options.chunk}, !options.no_disk);
@@ -208,6 +225,7 @@ void doctor(const DoctorOptions& options) {
     print_json(diagnosis, lines, options);
   } else {
     print_text(diagnosis, lines);
+    print_wear(diagnosis, rated);
   }
   std::fflush(stdout);
   if (output) write_machine(diagnosis, *output, {options.chunk});
@@ -227,6 +245,7 @@ void add_doctor(CLI::App& app) {
       ->transform(CLI::AsSizeValue(true))
       ->default_str("2MiB");
   verb->add_flag("--no-disk", options->no_disk, "leave the disk alone (it is measured for about ten seconds)");
+  verb->add_option("--endurance", options->endurance, "the disk's rating: " + std::string(endurance_usage));
   verb->add_option("-o,--output", options->machine,
                    "write what was measured (vedette-machine-1), for plan, replay and compare");
   verb->add_option("--machine", options->machine)->group("");  // its earlier word

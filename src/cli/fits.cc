@@ -17,12 +17,14 @@
 
 #include "base/daily.h"
 #include "base/time_limit.h"
+#include "cli/endurance.h"
 #include "cli/lab.h"
 #include "cli/nearest.h"
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "model/liveness.h"
+#include "model/wear.h"
 #include "pack/from_trace.h"
 #include "pack/online_pool.h"
 #include "profiler/report/report.h"
@@ -33,7 +35,7 @@ namespace vedette::cli {
 namespace {
 
 struct FitsOptions {
-  std::string run, card, machine, directory = ".", memory, host, disk, also, batch, step;
+  std::string run, card, machine, directory = ".", memory, host, disk, endurance, also, batch, step;
   bool json = false, list = false;
 };
 
@@ -142,8 +144,7 @@ Answer answer(const Subject& subject, Bytes memory) {
     found.moved = best.run.bytes_in + best.run.bytes_out;
     found.below = bytes_below(trace, best.plan);
     found.step = best.run.measured.time;
-    if (machine.tiers.back().name == "nvme" || machine.tiers.back().name == "ssd")
-      found.to_disk = machine.tiers.size() == 2 ? best.run.bytes_out : Bytes{};
+    found.to_disk = planned_for_disk(trace, machine, best.plan, best.run.bytes_out);
   }
   return found;
 }
@@ -286,7 +287,7 @@ std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, Byte
   return sizes;
 }
 
-nlohmann::json json_of(const Answer& each, Bytes peak) {
+nlohmann::json json_of(const Answer& each, Bytes peak, const std::optional<Endurance>& rated) {
   return {{"memory_bytes", each.memory.value},
           {"share_of_peak", static_cast<double>(each.memory.value) / static_cast<double>(peak.value)},
           {"moving_alone", each.moving},
@@ -294,11 +295,13 @@ nlohmann::json json_of(const Answer& each, Bytes peak) {
           {"bound", each.bound},
           {"moved_bytes", each.moved.value},
           {"below_bytes", each.below.value},
-          {"written_to_disk_bytes", each.to_disk.value}};
+          {"written_to_disk_bytes", each.to_disk.value},
+          {"written_to_disk_a_day_bytes", bytes_a_day(each.to_disk, each.step)},
+          {"endurance_share_a_day", rated ? nlohmann::json(endurance_a_day(each.to_disk, each.step, rated)) : nullptr}};
 }
 
-void print_row(const Answer& each, Bytes peak) {
-  const std::string a_day = readable_daily(each.to_disk, each.step);
+void print_row(const Answer& each, Bytes peak, const std::optional<Endurance>& rated) {
+  const std::string a_day = readable_daily(each.to_disk, each.step, rated);
   print("{:>10} {:>5.0f} %  {:>15}  {:>15}  {:>15}  {:>10}  {:>10}{}\n", readable(each.memory),
         100.0 * static_cast<double>(each.memory.value) / static_cast<double>(peak.value), range(each.moving),
         range(each.recomputing), range(each.bound), readable(each.moved), readable(each.below),
@@ -322,7 +325,7 @@ struct Largest {  // batches: whose step fits whole, and whose largest op does
 };
 
 void print_answer(const Subject& subject, const std::vector<Answer>& answers, const std::optional<Largest>& batch,
-                  bool is_card) {
+                  bool is_card, const std::optional<Endurance>& rated) {
   const Trace& trace = subject.steps.front();
   const Bytes peak = peak_bytes(trace), has = subject.machine.tiers[0].capacity;
   print("step       {}, {} ops, {} tensors\n", trace.name, trace.ops.size(), trace.tensors.size());
@@ -350,7 +353,7 @@ void print_answer(const Subject& subject, const std::vector<Answer>& answers, co
           batch->whole, batch->op);
   print("\nSpeeds are shares of the speed with all memory.\n{:>10} {:>7}  {:>15}  {:>15}  {:>15}  {:>10}  {:>10}\n",
         "memory", "of peak", "moving alone", "with recompute", "no plan passes", "moved", "lies below");
-  for (const Answer& each : answers) print_row(each, peak);
+  for (const Answer& each : answers) print_row(each, peak, rated);
 }
 
 void run(const FitsOptions& options) {
@@ -360,6 +363,7 @@ void run(const FitsOptions& options) {
     throw malformed("--card and --machine name two; leave one out");
   if (!options.batch.empty() && options.also.empty())
     throw malformed("--batch needs --also, a recording of another batch");
+  const auto rated = endurance_of(options.endurance);
   const Trace recorded = step_of(options.run);
   std::optional<Batches> batches;
   if (!options.also.empty()) batches.emplace(read_batches(options, recorded));
@@ -383,7 +387,7 @@ void run(const FitsOptions& options) {
     batch = {.whole = batches->largest(memory, [](const Trace& t) { return peak_bytes(t); }),
              .op = batches->largest(memory, [](const Trace& t) { return largest_op_bytes(t); })};
   }
-  if (!options.json) return print_answer(subject, answers, batch, is_card);
+  if (!options.json) return print_answer(subject, answers, batch, is_card, rated);
   nlohmann::json out{{"step", recorded.name},
                      {"peak_bytes", peak_bytes(recorded).value},
                      {"least_bytes", largest_op_bytes(recorded).value},
@@ -392,7 +396,7 @@ void run(const FitsOptions& options) {
                      {"fits", peak_bytes(recorded) <= has},
                      {"rows", nlohmann::json::array()}};
   for (const Trace& each : subject.steps) out["ideal_ns"].push_back(ideal_of(each).value);
-  for (const Answer& each : answers) out["rows"].push_back(json_of(each, peak_bytes(recorded)));
+  for (const Answer& each : answers) out["rows"].push_back(json_of(each, peak_bytes(recorded), rated));
   if (batch) out["batch"] = {{"whole", batch->whole}, {"operator", batch->op}};
   print_data(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
@@ -411,6 +415,7 @@ void add_fits(CLI::App& app) {
   verb->add_option("--memory", options->memory, "fast memory: 24GiB, or 25% of the peak (default: a table of sizes)");
   verb->add_option("--host", options->host, "with --card, pinned host memory (default: as much as is needed)");
   verb->add_option("--disk", options->disk, "the speed of the disk each way, 2GB/s (with --card: below host memory)");
+  verb->add_option("--endurance", options->endurance, "the rating of that disk: " + std::string(endurance_usage));
   verb->add_option("--also", options->also, "a recording of the same program with another batch size");
   verb->add_option("--batch", options->batch, "with --also, both batch sizes: 16,32");
   verb->add_flag("--json", options->json, "JSON instead of a table");

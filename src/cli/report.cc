@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cli/chunked.h"
+#include "cli/endurance.h"
 #include "cli/finite.h"
 #include "cli/lab.h"
 #include "cli/output_file.h"
@@ -33,7 +34,7 @@ namespace vedette::cli {
 namespace {
 
 struct ReportVerb {
-  std::string path, other, output, machine, directory = ".", policy;
+  std::string path, other, output, machine, directory = ".", policy, endurance;
   bool text = false, json = false, no_simulation = false;
   double plain_ms = 0, simulate_seconds = 20;
   std::vector<std::uint64_t> steps;
@@ -97,9 +98,10 @@ void require_steps(const report::Run& run, const std::vector<std::uint64_t>& wan
 
 report::Report analysed(const std::string& path, const ReportVerb& verb) {
   const auto progress = std::make_shared<Progress>("report", "reads " + path);
+  report::ReportOptions options;
+  options.endurance = endurance_of(verb.endurance);
   report::Run run = report::load_run(path, {.steps = verb.steps}).value();
   if (path == verb.path) require_steps(run, verb.steps);
-  report::ReportOptions options;
   options.policy = verb.policy.empty() && run.policy.empty() ? "vedette" : verb.policy;
   const Asked asked = asked_by(verb);
   if (!verb.machine.empty()) options.machine = read_machine(verb.machine, verb.directory);
@@ -156,6 +158,8 @@ void add_report(CLI::App& app) {
   verb->add_option("--slow", options->directory, "the directory whose disk is this-machine's slow tier")
       ->capture_default_str();
   verb->add_option("--policy", options->policy, "simulate another policy than the recording's");
+  verb->add_option("--endurance", options->endurance,
+                   "the rating of the disk that was written: " + std::string(endurance_usage));
   verb->add_flag("--no-simulation", options->no_simulation, "other budgets: no simulated steps");
   verb->add_option("--simulate-seconds", options->simulate_seconds, "time to spend on other budgets, a recording")
       ->capture_default_str()

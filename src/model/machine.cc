@@ -82,9 +82,12 @@ class Reader {
 
 void read_tiers(const Json& list, Machine& machine) {
   for (const Json& row : list) {
-    const Reader tier(row, "machine: tier " + std::to_string(machine.tiers.size()), {"name", "bytes", "addressable"});
-    machine.tiers.push_back(
-        {.name = tier.text("name"), .capacity = {tier.number("bytes", 1)}, .addressable = tier.truth("addressable")});
+    const Reader tier(row, "machine: tier " + std::to_string(machine.tiers.size()),
+                      {"name", "bytes", "addressable", "disk"});
+    machine.tiers.push_back({.name = tier.text("name"),
+                             .capacity = {tier.number("bytes", 1)},
+                             .addressable = tier.truth("addressable"),
+                             .disk = tier.has("disk") && tier.truth("disk")});
     for (std::size_t k = 0; k + 1 < machine.tiers.size(); ++k) {
       if (machine.tiers[k].name == machine.tiers.back().name) tier.fail("has the name of another tier");
     }
@@ -165,8 +168,10 @@ std::string format_machine(const Machine& machine, std::string_view name) {
   Json json{{"format", format_name}};
   if (!name.empty()) json["name"] = name;
   json["tiers"] = Json::array();
-  for (const Tier& tier : machine.tiers)
+  for (const Tier& tier : machine.tiers) {
     json["tiers"].push_back({{"name", tier.name}, {"bytes", tier.capacity.value}, {"addressable", tier.addressable}});
+    if (tier.disk) json["tiers"].back()["disk"] = true;
+  }
   json["links"] = Json::array();
   for (const Link& link : machine.links) {
     Json row{{"from", machine.tiers.at(link.source.value).name}, {"to", machine.tiers.at(link.target.value).name}};

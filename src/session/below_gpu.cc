@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/daily.h"
 #include "base/mapping.h"
 #include "base/readable.h"
 #include "os/probe.h"
@@ -69,7 +70,8 @@ Result<Bytes> limit_of(std::string_view size) {
 
 Result<BelowGpu> open_below_gpu(const SessionOptions& options, Bytes budget,
                                 const std::shared_ptr<const cuda::Device>& device) {
-  if (!options.max_writes.empty())
+  const auto writes = read_max_writes(options.max_writes);
+  if (!options.max_writes.empty() && (!writes || writes->a_day))
     return unsupported("max_writes works with a budget of the CPU's memory alone; leave it out below a GPU");
   BelowGpu below;
   const auto with_disk = arguments_of(usage, options.slow), limited = arguments_of(limited_usage, options.slow);

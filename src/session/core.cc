@@ -58,7 +58,9 @@ void SessionCore::close() noexcept {
     buckets_.leave();
   }
   const Counters all = counters();
-  if (const auto line = once_.signs.ended(all, machine_, executor_->program().now())) messages_.post_progress(*line);
+  if (const auto line =
+          once_.signs.ended(all, machine_, executor_->program().now(), rated_endurance(options_.max_writes)))
+    messages_.post_progress(*line);
   if (const auto sentence = once_.signs.forgotten(all)) messages_.post(*sentence);
   messages_.deliver();
   if (recomputer_ != nullptr) recomputer_->stop();

@@ -7,7 +7,7 @@
 
 #include "base/daily.h"
 #include "base/readable.h"
-#include "model/liveness.h"
+#include "model/wear.h"
 #include "vedette/replay.h"
 
 namespace vedette::detail {
@@ -24,23 +24,10 @@ std::string counted(std::uint64_t number, const char* what) {
   return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
 }
 
-bool is_disk(const Tier& tier) { return tier.name == "nvme"; }
-
-// To the disk, in one step; what passes fast memory by is counted by its moves.
-Bytes written_to_disk(const Trace& trace, const Machine& machine, const Plan& plan, Bytes out) {
-  if (!is_disk(machine.tiers.back())) return {};
-  if (machine.tiers.size() == 2) return out;
-  Bytes written;
-  const auto last = static_cast<std::uint32_t>(machine.tiers.size() - 1);
-  for (const Move& move : plan.moves)
-    if (move.target.value == last && move.source.value < last) written += bytes_of(move.extent, trace);
-  return written;
-}
-
 }  // namespace
 
 std::optional<std::string> SignsOfLife::planned(std::uint64_t step, const Trace& trace, const Machine& machine,
-                                                const Plan& plan) {
+                                                const Plan& plan, const std::optional<Endurance>& rated) {
   if (told_plan_ || plan.moves.empty() || machine.tiers.size() < 2) return std::nullopt;
   told_plan_ = true;
   const auto run = replay(trace, machine, plan);
@@ -53,8 +40,9 @@ std::optional<std::string> SignsOfLife::planned(std::uint64_t step, const Trace&
   line +=
       run->measured.stall.value * 1000 < time.value ? "no stall" : "stalls of " + percent(run->measured.stall, time);
   line += " expected";
-  const std::string a_day = readable_daily(written_to_disk(trace, machine, plan, run->bytes_out), time);
-  if (!a_day.empty()) line += "; " + a_day + " written to the disk at this speed";
+  const Bytes to_disk = planned_for_disk(trace, machine, plan, run->bytes_out);
+  const std::string a_day = readable_daily(to_disk, time);
+  if (!a_day.empty()) line += "; " + a_day + " written to the disk at this speed" + readable_wear(to_disk, time, rated);
   return line;
 }
 
@@ -70,19 +58,17 @@ std::optional<std::string> SignsOfLife::op_without_a_step() {
          "(guard.step())";
 }
 
-std::optional<std::string> SignsOfLife::ended(const Counters& all, const Machine& machine, Nanoseconds now) const {
+std::optional<std::string> SignsOfLife::ended(const Counters& all, const Machine& machine, Nanoseconds now,
+                                              const std::optional<Endurance>& rated) const {
   if (all.steps == 0 || !first_began_) return std::nullopt;
   const Nanoseconds time = now - *first_began_;
-  const bool one_slow_tier = machine.tiers.size() == 2;
-  const std::uint64_t to_disk = !is_disk(machine.tiers.back()) ? 0
-                                : one_slow_tier                ? all.bytes_out.value
-                                                               : all.far_bytes_out.value;
   const std::uint64_t heard = planned_ + predicted_ + on_demand_;
   std::string line = counted(std::max(heard, all.steps), "step") + ": " + std::to_string(planned_) + " planned, " +
                      std::to_string(predicted_) + " predicted, " + std::to_string(on_demand_) + " on demand; " +
                      readable(all.bytes_in) + " fetched, " + readable(all.bytes_out) + " written";
-  const std::string a_day = readable_daily({to_disk}, time);
-  if (!a_day.empty()) line += " (" + a_day + " to the disk)";
+  const std::string a_day = readable_daily(written_to_disk(all, machine), time);
+  if (!a_day.empty())
+    line += " (" + a_day + " to the disk" + readable_wear(written_to_disk(all, machine), time, rated) + ")";
   line += ", stalls " + percent({static_cast<std::int64_t>(all.stall_ns)}, time) + " of the time, " +
           counted(all.faults, "fault");
   return line;

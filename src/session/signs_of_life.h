@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/daily.h"
 #include "vedette/model.h"
 #include "vedette/observer.h"
 
@@ -17,7 +18,8 @@ class SignsOfLife {
  public:
   // The first call with a plan that moves something gives the line; the plan is replayed for it, which takes
   // milliseconds. Nothing later, and nothing where the replay fails.
-  std::optional<std::string> planned(std::uint64_t step, const Trace& trace, const Machine& machine, const Plan& plan);
+  std::optional<std::string> planned(std::uint64_t step, const Trace& trace, const Machine& machine, const Plan& plan,
+                                     const std::optional<Endurance>& rated = {});
 
   bool has_begun() const noexcept { return first_began_.has_value(); }
   void first_step_begins(Nanoseconds now) noexcept { first_began_ = now; }
@@ -28,7 +30,8 @@ class SignsOfLife {
   std::optional<std::string> op_without_a_step();
 
   // The line of the end; nothing without a step.
-  std::optional<std::string> ended(const Counters& all, const Machine& machine, Nanoseconds now) const;
+  std::optional<std::string> ended(const Counters& all, const Machine& machine, Nanoseconds now,
+                                   const std::optional<Endurance>& rated = {}) const;
   // A sentence for a program whose steps, or whose tensors, the session never saw; at its end.
   std::optional<std::string> forgotten(const Counters& all) const;
 

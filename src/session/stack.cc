@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/assert.h"
+#include "base/daily.h"
 #include "base/readable.h"
 
 namespace vedette::detail {
@@ -120,15 +121,15 @@ Result<Stack> open_stack(const SessionOptions& options) {
   std::uint64_t writes = 0;
   if (!options.max_writes.empty()) {
     constexpr std::uint64_t seconds_a_day = 86'400;
-    const auto daily = read_daily(options.max_writes);
-    if (!daily || slow.find("nvme:") == slow.npos)
+    const auto asked = read_max_writes(options.max_writes);
+    if (!asked || slow.find("nvme:") == slow.npos)
       return Error{
           .cause = Cause::unsupported,
           .message = "max_writes '" + options.max_writes +
-                     (daily ? "' bounds writes to a disk, and slow tier '" + options.slow + "' has none; leave it out"
+                     (asked ? "' bounds writes to a disk, and slow tier '" + options.slow + "' has none; leave it out"
                             : "' is no number of bytes a day; write 500GB/day or 2TB/day"),
           .errno_value = 0};
-    writes = std::max<std::uint64_t>(1, *daily / seconds_a_day);
+    if (asked->a_day) writes = std::max<std::uint64_t>(1, *asked->a_day / seconds_a_day);
   }
   std::string usages;
   for (const StackKind& kind : stack_kinds()) {

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/daily.h"
 #include "base/readable.h"
 #include "model/producers.h"
+#include "model/wear.h"
+#include "vedette/machine.h"
 
 namespace vedette::model_test {
 namespace {
@@ -140,6 +143,72 @@ TEST(Readable, ReadsBytesADay) {
   for (const char* const other :
        {"", "GB/day", "0GB/day", "500", "500GB", "500 GB/day", "500GB/s", "-1GB/day", "5KB/day"})
     EXPECT_EQ(read_daily(other), std::nullopt) << other;
+}
+
+TEST(Readable, ReadsTheEnduranceOfADrive) {
+  EXPECT_EQ(read_endurance("600TBW")->bytes, 600e12);
+  EXPECT_EQ(read_endurance("600TBW")->words, "600 TBW");
+  EXPECT_EQ(read_endurance("1.2PBW")->words, "1.2 PBW");
+  EXPECT_EQ(read_endurance("1DWPD:2TB")->bytes, 2e12 * 365 * 5) << "five years, as most drives are rated";
+  EXPECT_EQ(read_endurance("0.5DWPD:960GB:3y")->bytes, 0.5 * 960e9 * 365 * 3);
+  for (const char* const other : {"", "TBW", "600", "600TB", "0TBW", "-1TBW", "1e3TBW", "1DWPD", "1DWPD:", "1DWPD:2",
+                                  "1DWPD:2TB:", "1DWPD:2TB:5", "600TBW ", " 600TBW", "1.2.3TBW", "0.0001TBW"})
+    EXPECT_FALSE(read_endurance(other).has_value()) << other;
+}
+
+TEST(Readable, ReadsWhatMayBeWrittenOfWhatRating) {
+  EXPECT_EQ(read_max_writes("500GB/day")->a_day, 500'000'000'000u);
+  EXPECT_FALSE(read_max_writes("500GB/day")->rated.has_value());
+  EXPECT_EQ(read_max_writes("600TBW")->rated->words, "600 TBW");
+  EXPECT_FALSE(read_max_writes("600TBW")->a_day.has_value());
+  EXPECT_EQ(read_max_writes("1TB/day of 1DWPD:2TB")->a_day, 1'000'000'000'000u);
+  EXPECT_EQ(rated_endurance("1TB/day of 1DWPD:2TB")->words, "3.65 PBW");
+  EXPECT_FALSE(rated_endurance("").has_value());
+  for (const char* const other : {"", "of", " of ", "500GB/day of", "500GB/day of 5", "600TBW of 500GB/day", "much"})
+    EXPECT_FALSE(read_max_writes(other).has_value()) << other;
+}
+
+TEST(Readable, TellsADaysShareOfAnEndurance) {
+  constexpr Nanoseconds a_day{std::int64_t{86'400} * 1'000'000'000};
+  const auto rated = read_endurance("600TBW");
+  EXPECT_EQ(readable_daily({350'000'000'000}, a_day), "350 GB a day");
+  EXPECT_EQ(readable_daily({350'000'000'000}, a_day, rated), "350 GB a day, 0.058 % of its 600 TBW: 4.7 years");
+  EXPECT_EQ(readable_daily({6'000'000'000'000}, a_day, rated), "6.0 TB a day, 1 % of its 600 TBW: 100 days");
+  EXPECT_EQ(readable_daily({10'000'000'000}, a_day, rated), "10 GB a day, 0.0017 % of its 600 TBW: 164 years");
+  EXPECT_EQ(readable_daily({999'000'000}, a_day, rated), "") << "no disk minds that";
+  EXPECT_EQ(readable_daily({1}, {0}, rated), "");
+  EXPECT_DOUBLE_EQ(endurance_a_day({6'000'000'000'000}, a_day, rated), 0.01);
+  EXPECT_DOUBLE_EQ(endurance_a_day({6'000'000'000'000}, a_day, {}), 0);
+}
+
+TEST(Wear, CountsWhatGoesToTheLastTierWhereThatIsADisk) {
+  const Counters all{.bytes_out = 100, .far_bytes_out = 30, .moved_between_slow_tiers = 5};
+  Machine machine{.tiers = {{.name = "dram"}, {.name = "nvme"}}};
+  EXPECT_EQ(written_to_disk(all, machine), Bytes{100});
+  machine.tiers[1].name = "host";
+  EXPECT_EQ(written_to_disk(all, machine), Bytes{0});
+  machine.tiers.push_back({.name = "ssd"});
+  EXPECT_EQ(written_to_disk(all, machine), Bytes{35}) << "what went past fast memory, too";
+  const Trace trace{.tensors = {{.name = "t", .bytes = {40}}}, .ops = {{.name = "op"}}};
+  const Plan plan{.moves = {{.extent = {.tensor = {0}}, .source = {0}, .target = {2}, .verb = Verb::evict},
+                            {.extent = {.tensor = {0}}, .source = {2}, .target = {0}},
+                            {.extent = {.tensor = {0}}, .source = {0}, .target = {1}, .verb = Verb::evict}}};
+  EXPECT_EQ(planned_for_disk(trace, machine, plan, {80}), Bytes{40});
+  machine.tiers[2].name = "flash";
+  EXPECT_EQ(planned_for_disk(trace, machine, plan, {80}), Bytes{0});
+  machine.tiers[2].disk = true;
+  EXPECT_EQ(planned_for_disk(trace, machine, plan, {80}), Bytes{40}) << "a machine file says so";
+}
+
+TEST(Machine, ATierOfAnyNameMayBeADisk) {
+  const char* const text = R"({"format":"vedette-machine-1","tiers":[{"name":"dram","bytes":10,"addressable":true},
+    {"name":"flash","bytes":10,"addressable":false,"disk":true}],"links":[],"can_recompute":false,"can_reorder":false,
+    "whole_tensors":false})";
+  const auto machine = parse_machine(text);
+  ASSERT_TRUE(machine.ok()) << machine.error().message;
+  EXPECT_TRUE(machine->tiers[1].is_disk());
+  EXPECT_FALSE(machine->tiers[0].is_disk());
+  EXPECT_EQ(*parse_machine(format_machine(*machine, "")), *machine);
 }
 
 TEST(Readable, TellsASizeInTheLargestUnitThatLeavesOne) {

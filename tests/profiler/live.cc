@@ -9,6 +9,7 @@
 
 #include <fstream>
 
+#include "profiler/live_heat.h"
 #include "profiler/told_run.h"
 
 namespace vedette::live_test {
@@ -91,6 +92,48 @@ TEST(Live, IsPublishedByTheRecorder) {
   EXPECT_EQ((*reading)[Live::faults], 3u);
   EXPECT_EQ((*reading)[Live::resident_bytes], 65536u);
   EXPECT_EQ((*reading)[Live::budget_bytes], 1048576u);
+  EXPECT_EQ((*reading)[Live::disk_bytes_out], 3u * 65536);
+  EXPECT_EQ((*reading)[Live::steps_ns], 300u);
+  EXPECT_EQ((*reading)[Live::bound_ns], 0u) << "none was given";
+  EXPECT_EQ((*reading)[heat_bin(0)], 75536u) << "the last op reads both tensors";
+  EXPECT_EQ((*reading)[heat_bin(heat_bins - 1)], 0u);
+}
+
+TEST(Live, HasTheBoundThatTheRecorderIsGiven) {
+  const auto recorder =
+      Recorder::open({.path = told::fresh_path("bound.vedette"),
+                      .bound =
+                          [](const Trace& units, const Machine& machine) {
+                            return Nanoseconds{static_cast<std::int64_t>(units.ops.size() * 10 + machine.tiers.size())};
+                          }})
+          .value();
+  told::tell_run(*recorder, 1);
+  recorder->flush();
+  const auto reading = read_live(::getpid());
+  if (!reading) GTEST_SKIP() << "no page can be shown in " << live_directory;
+  EXPECT_EQ((*reading)[Live::bound_ns], 32u);
+}
+
+TEST(Live, HeatIsOfTheTimeSinceTheLastUse) {
+  // 64 ops of 100 ns. `w` outlives the step and is used by op 0 alone, `x` lives from op 8 to op 40, used at both ends.
+  Trace step{.tensors = {{.name = "w", .bytes = {1000}, .persistent = true}, {.name = "x", .bytes = {10}}}};
+  for (int i = 0; i < 64; ++i) step.ops.push_back({.name = "op", .time = {100}});
+  step.ops[0].reads = {{0}};
+  step.ops[8].writes = {{1}};
+  step.ops[40].reads = {{1}};
+  const LiveHeat heat(step);
+  EXPECT_EQ(heat.place_of(63), 31u);
+  EXPECT_EQ(heat.place_of(1000), 31u) << "another step's ops";
+  EXPECT_EQ(heat.at(0)[0], 1000u) << "op 0 uses it";
+  EXPECT_EQ(heat.at(1)[1], 1000u) << "a 64th of the step ago";
+  EXPECT_EQ(heat.at(4)[0], 10u);
+  EXPECT_EQ(heat.at(4)[4], 1000u) << "7 of 64 ops ago: more than a sixteenth, no more than an eighth";
+  EXPECT_EQ(heat.at(20)[5], 0u);
+  EXPECT_EQ(heat.at(20)[7], 1000u) << "39 ops ago";
+  EXPECT_EQ(heat.at(20)[0], 10u);
+  EXPECT_EQ(heat.at(19)[6], 10u) << "29 ops ago";
+  EXPECT_EQ(heat.at(21)[0] + heat.at(21)[6], 0u) << "it is dead";
+  EXPECT_TRUE(LiveHeat().empty());
 }
 
 }  // namespace

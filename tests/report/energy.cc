@@ -29,6 +29,32 @@ Run with_energy() {
   return run;
 }
 
+// Three steady steps of 100 ms, each of which writes a megabyte to the disk.
+TEST(ReportWear, IsWhatADayOfSteadyStepsWrites) {
+  report::Run run = hand_made();
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    run.steps[i].began = {static_cast<std::int64_t>(i) * 100'000'000};
+    run.steps[i].ended = run.steps[i].began + Nanoseconds{100'000'000};
+    run.steps[i].counters.bytes_out = i < 2 ? 50'000'000 : 1'000'000;
+  }
+  const ReportOptions rated{.endurance = read_endurance("600TBW")};
+  const Wear wear = wear_of(run, rated);
+  ASSERT_TRUE(wear.known);
+  EXPECT_EQ(wear.a_step, Bytes{1'000'000}) << "warm-up and profiling happen once";
+  EXPECT_DOUBLE_EQ(wear.bytes_a_day, 864e9);
+  EXPECT_DOUBLE_EQ(*wear.share_a_day, 864e9 / 600e12);
+  EXPECT_EQ(wear.words, "864 GB a day, 0.14 % of its 600 TBW: 694 days");
+  EXPECT_EQ(wear_of(run, {}).words, "864 GB a day");
+  const Report report = analyse(run, rated);
+  EXPECT_THAT(format_text(report, nullptr), HasSubstr("written to the disk       864 GB a day, 0.14 % of its 600 TBW"));
+  const auto json = nlohmann::json::parse(format_json(report, nullptr))["run"]["wear"];
+  EXPECT_EQ(json["disk_bytes_out"], 1'000'000);
+  EXPECT_EQ(json["endurance"], "600 TBW");
+  run.machine.tiers[1].name = "host";
+  EXPECT_FALSE(wear_of(run, rated).known) << "memory does not wear out";
+  EXPECT_TRUE(nlohmann::json::parse(format_json(analyse(run, rated), nullptr))["run"]["wear"].is_null());
+}
+
 TEST(ReportEnergy, IsTheSteadySteps) {
   const Energy energy = analyse(with_energy(), {}).energy;
   EXPECT_EQ(energy.steps, 3u);

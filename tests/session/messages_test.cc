@@ -237,6 +237,32 @@ TEST(Session, WritesNoMoreToTheDiskThanItMay) {
   }
 }
 
+// A step of a millisecond or so that writes 3 MiB: more than a terabyte a day.
+TEST(Messages, SayWhatADayOfWritesTakesOfTheDisksEndurance) {
+  std::vector<std::string> progress;
+  {
+    const auto session = Session::open({.fast_memory = 3_MiB,
+                                        .slow = "nvme:" + ::testing::TempDir(),
+                                        .max_writes = "600TBW",
+                                        .chunk = 64_KiB,
+                                        .on_progress = [&](std::string_view line) { progress.emplace_back(line); }})
+                             .value();
+    std::vector<Block> blocks;
+    for (int b = 0; b < 5; ++b) blocks.emplace_back(*session, 1 << 20, true);
+    for (int s = 0; s < 6; ++s) {
+      const auto step = session->step();
+      for (const Block& each : blocks) {
+        const void* const block[] = {each.address()};
+        const auto op = session->op("write", block, block);
+        std::memset(const_cast<void*>(block[0]), s, 1 << 20);
+      }
+    }
+  }
+  ASSERT_FALSE(progress.empty());
+  EXPECT_THAT(progress.back(), MatchesRegex(".* \\([0-9.]+ [GT]B a day to the disk, [-+.0-9e]+ % of its 600 "
+                                            "TBW: [0-9.]+ (days|years)\\), stalls .*"));
+}
+
 TEST(Messages, SayThatNoStepBeganAndThatNoTensorWasBorn) {
   EXPECT_THAT(run_steps(16_MiB, 0, 99, true).messages, IsEmpty());
   EXPECT_THAT(run_steps(16_MiB, 0, 100, true).messages, ElementsAre(StartsWith("no step began: nothing was planned")));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "adapter/torch/machine_memory.h"
+#include "sim/bound.h"
 
 namespace vedette::adapter {
 namespace {
@@ -45,7 +46,8 @@ GuardRecording::GuardRecording(const GuardOptions& options, Say say, Say progres
   recorder_ = Recorder::open({.path = path_,
                               .program = ::program_invocation_short_name,
                               .stacks = stacks != nullptr && std::string_view(stacks) == "1",
-                              .libtorch = TORCH_VERSION})
+                              .libtorch = TORCH_VERSION,
+                              .bound = sim::coarse_bound})
                   .value();
 }
 
