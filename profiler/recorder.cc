@@ -27,6 +27,7 @@
 #include "profiler/gpu_bytes.h"
 #include "profiler/live.h"
 #include "profiler/live_heat.h"
+#include "profiler/name_numbers.h"
 #include "profiler/origin.h"
 #include "profiler/recording.h"
 #include "profiler/ring.h"
@@ -38,28 +39,6 @@ namespace vedette {
 namespace {
 
 constexpr auto writer_period = std::chrono::milliseconds(50);  // a ring of 32768 records holds 650,000 records a second
-constexpr std::size_t name_slots = 4096;                       // distinct op names; a training loop has under a hundred
-
-// Numbers for names without keeping their text: open addressing on a 64-bit hash, never resized.
-class NameNumbers {
- public:
-  // The name's number (0 when the table is full), and whether this is the first time.
-  std::pair<std::uint32_t, bool> number(std::string_view name) noexcept {
-    const std::size_t hash = std::hash<std::string_view>{}(name) | 1;  // 0 marks a free slot
-    for (std::size_t probe = 0; probe < name_slots; ++probe) {
-      const std::size_t slot = (hash + probe) % name_slots;
-      if (hashes_[slot] == hash) return {static_cast<std::uint32_t>(slot + 1), false};
-      if (hashes_[slot] == 0) {
-        hashes_[slot] = hash;
-        return {static_cast<std::uint32_t>(slot + 1), true};
-      }
-    }
-    return {0, false};
-  }
-
- private:
-  std::vector<std::size_t> hashes_ = std::vector<std::size_t>(name_slots);
-};
 
 using Message = std::function<void(Tables&)>;  // a whole value, on its way to its table
 

@@ -21,7 +21,7 @@ struct BudgetSizes {          // that fast memory had after its first
   Bytes least, most, last;    // the first included; 0 without changes
 };
 
-struct DiskWrites {     // in a second
+struct DiskWrites {      // in a second
   Bytes bound, without;  // as SessionOptions::max_writes; what the disk takes. 0: there is no bound
 };
 

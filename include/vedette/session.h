@@ -194,9 +194,6 @@ struct SessionOptions {
   // below a GPU. Empty: no bound. Or the disk's rating, "600TBW" or "1DWPD:2TB", which bounds nothing: the lines of the
   // plan and of the end tell the share of it that a day of such writes takes. Or both: "500GB/day of 600TBW".
   std::string max_writes = {};
-  // The rating of that disk, "600TBW" or "1DWPD:2TB": the lines of the plan and of the end tell the share of it that a
-  // day of such writes takes. Empty: not known.
-  std::string endurance = {};
   std::string policy = "vedette";
   Bytes chunk = {std::uint64_t{2} << 20};  // the unit of moves; tests of small models use 64_KiB
   std::uint32_t warmup_steps = 1;  // run on demand before the profiling epoch; optimizers have their state afterwards

@@ -90,7 +90,7 @@ class Guard {
   };
 
   explicit Guard(GuardOptions options);  // beside another guard: between its steps
-  ~Guard();  // tensors stay valid where they are; never throws
+  ~Guard();                              // tensors stay valid where they are; never throws
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
@@ -124,8 +124,8 @@ class Guard {
   // another guard watches stays with that one.
   void bring_home();
 
-  // Session::set_fast_memory(): another budget while the program runs, of this guard; the answer is of all guards of the
-  // process together. Throws its error as a Failure, and forks'.
+  // Session::set_fast_memory(): another budget while the program runs, of this guard; the answer is of all guards of
+  // the process together. Throws its error as a Failure, and forks'.
   FastMemory set_fast_memory(Bytes bytes);
 
   Session& session() noexcept;

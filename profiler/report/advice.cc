@@ -218,6 +218,7 @@ class Prices {
                     "): " + arrow(*then) + ".");
   }
 
+  // Without SessionOptions::max_writes: its price, whatever it is.
   std::optional<Advice> unbounded_writes() {
     const auto& [bound, without] = run_.origin.disk_writes;
     if (bound.value == 0) return std::nullopt;
@@ -228,7 +229,7 @@ class Prices {
     const auto then = simulate(trace_, machine, run_.budget, run_.chunk, run_.policy, recomputes_);
     if (!then) return std::nullopt;
     constexpr Nanoseconds second{1'000'000'000};
-    return line(Change::unbounded_writes, *then,
+    return line(Change::no_bound, *then,
                 "Without max_writes (" + readable_daily(bound, second) + "): " + arrow(*then) + ".");
   }
 

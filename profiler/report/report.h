@@ -95,15 +95,7 @@ struct Waterfall {
   std::optional<double> processor_wait;
 };
 
-enum class Change : std::uint8_t {
-  step_in_backward,
-  more_memory,
-  chunk,
-  policy,
-  less_memory,
-  recompute,
-  unbounded_writes,  // without SessionOptions::max_writes: its price, whatever it is
-};
+enum class Change : std::uint8_t { step_in_backward, more_memory, chunk, policy, less_memory, recompute, no_bound };
 
 struct Advice {
   Change change = Change::step_in_backward;

@@ -28,6 +28,7 @@
 #include "pack/from_trace.h"
 #include "pack/online_pool.h"
 #include "profiler/report/report.h"
+#include "session/fast_memory.h"
 #include "sim/cards.h"
 #include "vedette/bound.h"
 
@@ -273,8 +274,13 @@ Subject subject_of(const FitsOptions& options, const Trace& recorded) {
   return subject;
 }
 
-std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, Bytes of_machine, bool is_card) {
-  const Bytes peak = peak_bytes(trace), least = largest_op_bytes(trace);
+// The largest operator needs so much at once, and a session whose memory moves in chunks takes no less than a few.
+Bytes least_of(const Trace& trace, const Machine& machine) {
+  return std::max(largest_op_bytes(trace), machine.whole_tensors ? Bytes{} : detail::fewest_frames * machine.granule);
+}
+
+std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, const Machine& machine, bool is_card) {
+  const Bytes peak = peak_bytes(trace), least = least_of(trace, machine), of_machine = machine.tiers[0].capacity;
   std::vector<Bytes> sizes;
   if (!options.memory.empty()) sizes.push_back(read_size(options.memory, trace));
   if (options.memory.empty() && is_card && of_machine < peak) sizes.push_back(of_machine);
@@ -329,8 +335,10 @@ void print_answer(const Subject& subject, const std::vector<Answer>& answers, co
   const Trace& trace = subject.steps.front();
   const Bytes peak = peak_bytes(trace), has = subject.machine.tiers[0].capacity;
   print("step       {}, {} ops, {} tensors\n", trace.name, trace.ops.size(), trace.tensors.size());
-  print("peak       {}; {} are the least that works: its largest operator needs them at once\n", readable(peak),
-        readable(largest_op_bytes(trace)));
+  const Bytes least = least_of(trace, subject.machine);
+  print("peak       {}; {} are the least that works{}\n", readable(peak), readable(least),
+        least > largest_op_bytes(trace) ? ", in chunks as they were recorded"
+                                        : ": its largest operator needs them at once");
   const Bytes pool = with_fragments(trace);
   print("fragments  {} in a pool by best fit, {:.1f} % more; vedette pack finds offsets that waste less\n",
         readable(pool), 100.0 * (static_cast<double>(pool.value) / static_cast<double>(peak.value) - 1));
@@ -346,13 +354,14 @@ void print_answer(const Subject& subject, const std::vector<Answer>& answers, co
           : is_card      ? "as was given; operators share it by the card's roofline"
                          : "as was given; operators share it as recorded");
   print("answer     {}\n", peak <= has ? fmt::format("all of it fits: {} stay free", readable(has - peak))
-                                       : fmt::format("it does not fit whole: {} are missing; the table has its speed",
-                                                     readable(peak - has)));
+                                       : fmt::format("in {} it runs under a guard: {} of its peak wait below; the "
+                                                     "table has its speed",
+                                                     readable(has), readable(peak - has)));
   if (batch)
     print("batch      up to {} all of a step fits; up to {} its largest operator does, and a guard trains it\n",
           batch->whole, batch->op);
   print("\nSpeeds are shares of the speed with all memory.\n{:>10} {:>7}  {:>15}  {:>15}  {:>15}  {:>10}  {:>10}\n",
-        "memory", "of peak", "moving alone", "with recompute", "no plan passes", "moved", "lies below");
+        "memory", "of peak", "moving alone", "with recompute", "no plan passes", "moved/step", "kept below");
   for (const Answer& each : answers) print_row(each, peak, rated);
 }
 
@@ -379,7 +388,8 @@ void run(const FitsOptions& options) {
   std::vector<Answer> answers;
   {
     const Progress progress("fits", "plans of " + recorded.name);
-    for (const Bytes size : sizes_of(options, recorded, has, is_card)) answers.push_back(answer(subject, size));
+    for (const Bytes size : sizes_of(options, recorded, subject.machine, is_card))
+      answers.push_back(answer(subject, size));
   }
   std::optional<Largest> batch;
   if (batches) {
@@ -390,7 +400,7 @@ void run(const FitsOptions& options) {
   if (!options.json) return print_answer(subject, answers, batch, is_card, rated);
   nlohmann::json out{{"step", recorded.name},
                      {"peak_bytes", peak_bytes(recorded).value},
-                     {"least_bytes", largest_op_bytes(recorded).value},
+                     {"least_bytes", least_of(recorded, subject.machine).value},
                      {"with_fragments_bytes", with_fragments(recorded).value},
                      {"machine", subject.words},
                      {"fits", peak_bytes(recorded) <= has},

@@ -26,7 +26,6 @@ const char* differing_option(const SessionOptions& first, const SessionOptions& 
       {"checksums", differs(&SessionOptions::checksums)},
       {"table_memory", differs(&SessionOptions::table_memory)},
       {"max_writes", differs(&SessionOptions::max_writes)},
-      {"endurance", differs(&SessionOptions::endurance)},
       {"pressure", differs(&SessionOptions::pressure)},
       {"share", differs(&SessionOptions::share)},
       {"record", differs(&SessionOptions::record)},

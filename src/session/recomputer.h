@@ -87,7 +87,7 @@ class Recomputer {
   std::mutex making_;  // held while something is dropped or made; taken before the session's lock
 
  private:
-  bool rests_ = false;  // changed by the op thread, with the session's lock
+  bool rests_ = false;                               // changed by the op thread, with the session's lock
   std::vector<char> runs_again_;                     // [op], of the running step
   static constexpr std::size_t most_tried = 16'384;  // half a megabyte; then all are tried anew
   std::unordered_map<std::uint64_t, bool> tried_;    // by signature

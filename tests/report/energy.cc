@@ -35,7 +35,7 @@ TEST(ReportWear, IsWhatADayOfSteadyStepsWrites) {
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
     run.steps[i].began = {static_cast<std::int64_t>(i) * 100'000'000};
     run.steps[i].ended = run.steps[i].began + Nanoseconds{100'000'000};
-    run.steps[i].counters.bytes_out = i < 2 ? 50'000'000 : 1'000'000;
+    run.steps[i].counters.bytes_out = {i < 2 ? 50'000'000u : 1'000'000u};
   }
   const ReportOptions rated{.endurance = read_endurance("600TBW")};
   const Wear wear = wear_of(run, rated);

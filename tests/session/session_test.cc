@@ -363,7 +363,6 @@ TEST(WhatStays, AreTheOptionsOf1_0) {
                                .table_memory = {},
                                .slow = "host",
                                .max_writes = "",
-                               .endurance = "",
                                .policy = "vedette",
                                .chunk = 64_KiB,
                                .warmup_steps = 1,

@@ -156,6 +156,7 @@ struct Guard::State {
   void look_for_parameters();
   void tell_of_parameters();
   bool is_off() const noexcept { return !announcer; }
+  void take_tensors(Bytes chunk);
   bool begins_to_watch(const Guard& guard);  // false: it is off; throws in a child
 };
 
@@ -263,22 +264,28 @@ Guard::Guard(GuardOptions options) : state_(std::make_shared<State>()) {
   state.session = Session::open(std::move(options)).value();
   state.say = say;
   state.progress = progress;
-  state.watched.emplace(*state.session, state.layers, say);
-  state.announcer.emplace(adapter::Announcer{*state.session, *state.watched, state.layers, {}, {}, chunk, state.gpu});
+  state.take_tensors(chunk);
+  state.parts[this] = state.session->budget();
+  const std::lock_guard lock(living_mutex);
+  living_state = state_;
+}
+
+// From now on libtorch's tensors are the session's, and operators announce theirs.
+void Guard::State::take_tensors(Bytes chunk) {
+  const bool on_gpu = gpu != nullptr;
+  watched.emplace(*session, layers, say);
+  announcer.emplace(adapter::Announcer{*session, *watched, layers, {}, {}, chunk, gpu});
   adapter::install_allocator();
   adapter::step_one_by_one();
   if (on_gpu) adapter::cut_long_lists();
   adapter::listen_to_operators(on_gpu ? adapter::Listening::to_operands_and_results : adapter::Listening::to_operands);
-  adapter::announce_this_thread(*state.announcer);
+  adapter::announce_this_thread(*announcer);
   if (on_gpu) {
-    state.gpu->activate(state.session.get(), smallest_of(state.session->budget()), say);
+    gpu->activate(session.get(), smallest_of(session->budget()), say);
   } else {
-    adapter::activate_allocator(state.session.get());
-    adapter::begin_to_hold(*state.session, say);
+    adapter::activate_allocator(session.get());
+    adapter::begin_to_hold(*session, say);
   }
-  state.parts[this] = state.session->budget();
-  const std::lock_guard lock(living_mutex);
-  living_state = state_;
 }
 
 Guard::~Guard() {

@@ -36,8 +36,8 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 }
 
 // An operator of ours is the program's kernel alone: no autograd, and no mode of the program sees it.
-constexpr c10::DispatchKeySet above_kernels = c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-                                              c10::autocast_dispatch_keyset | c10::python_ks;
+constexpr c10::DispatchKeySet above_kernels =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset | c10::python_ks;
 
 struct Nothing {};  // an undefined tensor
 
@@ -79,7 +79,8 @@ std::size_t extent(const at::Tensor& tensor) {
 
 bool plain_tensor(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_conj() && !tensor.is_neg() &&
-         !tensor._is_zerotensor() && !tensor.is_quantized() && !has_names(tensor) && !tensor.is_nested() && !at::isTensorSubclassLike(tensor) &&
+         !tensor._is_zerotensor() && !tensor.is_quantized() && !has_names(tensor) && !tensor.is_nested() &&
+         !at::isTensorSubclassLike(tensor) &&
          (tensor.unsafeGetTensorImpl()->autograd_meta() == nullptr || !tensor._fw_grad(/*level=*/0).defined());
 }
 

@@ -43,7 +43,7 @@ class Watched {
   Watched(Session& session, LayerTracker& layers, Say say) : session_(session), layers_(layers), say_(std::move(say)) {}
 
   using Owner = const void*;  // a guard
-  // What is watched from now on is this one's.
+  // Tensors that are watched from now on are this one's.
   void belongs_to(Owner owner) noexcept { owner_ = owner; }
   // Its modules and optimizers may die.
   void forget(Owner owner);
