@@ -28,4 +28,3 @@ function beside_figure(b) {
   return {traces, layout: {xaxis: {title: {text: b.axis === 'op' ? 'operators of the step, %' : 'time of the step, %'}, range: [0, 100], anchor: 'y2', hoverformat: '.1f'},
     yaxis: {title: {text: 'MiB'}, domain: [0.42, 1], rangemode: 'tozero'}, yaxis2: {title: {text: 'ms stalled'}, domain: [0, 0.34], rangemode: 'tozero'}}};
 }
-
