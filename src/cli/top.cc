@@ -184,7 +184,8 @@ void run(const Options& options) {
     const bool any = look(options, last, rated);
     if (!any && shown == 0 && !options.json)
       throw Failure(
-          {Cause::unavailable, "no process shows counters here; programs that record do (train --record FILE)"});
+          {Cause::unavailable,
+           "no process shows counters here; programs that record do (VEDETTE_RECORD=run.vedette python train.py)"});
     std::fflush(stdout);
     if (!any || options.once) return;
   }
