@@ -63,7 +63,8 @@ class SnapshotReader {
   // The innermost frame of the program's own Python, else of any.
   std::string name_of(Ref event) const {
     std::string_view chosen;
-    for (const Ref frame : list(event, "frames").value_or(std::span<const Ref>())) {
+    const std::span<const Ref> frames = list(event, "frames").value_or(std::span<const Ref>());
+    for (const Ref frame : frames) {
       const std::string_view name = text(frame, "name"), file = text(frame, "filename");
       if (chosen.empty()) chosen = name;
       if (!file.ends_with(".py") || file.find("/torch/") != file.npos) continue;
@@ -115,10 +116,12 @@ class SnapshotReader {
   // Blocks that are active at the end, by address.
   std::map<std::int64_t, std::int64_t> active_blocks() const {
     std::map<std::int64_t, std::int64_t> active;
-    for (const Ref segment : list(values_.top(), "segments").value_or(std::span<const Ref>())) {
+    const std::span<const Ref> segments = list(values_.top(), "segments").value_or(std::span<const Ref>());
+    for (const Ref segment : segments) {
       if (integer(segment, "device").value_or(0) != static_cast<std::int64_t>(device_)) continue;
       std::int64_t next = integer(segment, "address").value_or(0);
-      for (const Ref block : list(segment, "blocks").value_or(std::span<const Ref>())) {
+      const std::span<const Ref> blocks = list(segment, "blocks").value_or(std::span<const Ref>());
+      for (const Ref block : blocks) {
         const std::int64_t bytes = integer(block, "size").value_or(0);
         const std::int64_t address = integer(block, "address").value_or(next);
         if (bytes < 0 || bytes > largest_block || address > INT64_MAX - largest_block)

@@ -49,6 +49,7 @@ python_packages_of_tests=(
   # Readers of memory snapshots and DAMON's records, by which tests judge what vedette writes and reads.
   pt-snap-cli==0.4.1 jinja2==3.1.6 markupsafe==3.0.4 typer==0.29.2 rich==15.0.0 shellingham==1.5.4
   markdown-it-py==4.3.0 mdurl==0.1.2 pygments==2.21.0 annotated-doc==0.0.7 damo==3.4.3
+  pydantic==2.14.4 pydantic_core==2.50.5 annotated-types==0.8.0 typing-inspection==0.4.5
   # Imported by torch.testing's operator samples (tests/adapter/op_bits.py).
   expecttest==0.3.0
   # Checks the Python package's type stubs, with what it imports.
