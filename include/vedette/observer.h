@@ -84,6 +84,7 @@ struct Counters {                            // since the session opened, or of 
   // With two slow tiers: of the above, the bytes to and from the far one; and bytes that went from the near to the far
   // one without passing fast memory.
   Bytes far_bytes_in, far_bytes_out, moved_between_slow_tiers;
+  Bytes bytes_in_place;                         // of operands that ops used where they lay, in slower memory
   std::uint64_t stall_count = 0, stall_ns = 0;  // waiting for operands, and for room in allocations
   std::uint64_t faults = 0;                     // accesses that no op announced
   // chunks that were dropped and recomputed, by how many runs of ops in how much time
