@@ -204,6 +204,7 @@ RunResult run_guarded(const RunOptions& options) {
                  .fast = on_gpu ? "gpu:0" : options.fast,
                  .table_memory = {options.table_memory},
                  .slow = on_gpu && !options.slow.starts_with("host:") ? "host" : options.slow,
+                 .max_writes = options.max_writes,
                  .policy = options.policy,
                  .chunk = {options.chunk},
                  .profile = ticks(options),

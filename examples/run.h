@@ -33,6 +33,7 @@ struct RunOptions {
   std::string policy = "vedette", fast = "dram", slow = "nvme:.", profile, tracker = "best";
   std::uint64_t table_memory = 0;  // of fast_memory, on a GPU: for the hot rows of tables
   bool checksums = false;          // of the bytes in the slow tier
+  std::string max_writes = {};     // as SessionOptions has it
   bool recompute = false;          // as the policy plans
   bool recompute_all = false;      // at every opportunity
   std::uint64_t chunk = std::uint64_t{2} << 20;

@@ -101,13 +101,19 @@ std::atomic<std::uint64_t>& LivePage::counter(Live which) noexcept {
   return page_->values[static_cast<std::size_t>(which)];
 }
 void LivePage::policy(std::string_view name) noexcept { copy(name, page_->policy); }
+void LivePage::phase(std::string_view name) noexcept {
+  const auto* const found = std::find(std::begin(live_phases), std::end(live_phases), name);
+  set(Live::phase, found == std::end(live_phases) ? 0 : static_cast<std::uint64_t>(found - std::begin(live_phases)));
+}
 
 Result<LiveReading> read_live(std::int64_t pid, const std::string& directory) {
   const std::string path = path_of(directory, pid);
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0)
-    return Error{Cause::unavailable,
-                 "process " + std::to_string(pid) + " shows no counters; only programs that record do", errno};
+    return Error{
+        Cause::unavailable,
+        "process " + std::to_string(pid) + " shows no counters; only programs with a guard, or a vedette::Recorder, do",
+        errno};
   LivePage::Page page;
   const ssize_t got = ::pread(file.get(), static_cast<void*>(&page), sizeof page, 0);
   if (got != static_cast<ssize_t>(sizeof page) || page.magic != magic)

@@ -49,13 +49,14 @@ enum class Live : std::uint8_t {
   host_pageable,
   disk_bytes_out,  // written to the disk, at the last step's end; 0 where no tier is one
   bound_ns,        // no plan's step of the profiled ops is faster; 0: not known
-  steps_ns,        // of all steps so far
+  steps_ns,        // of all steps so far, or since the first began
   // bytes that live, by the time since their last use: of them heat_bins, from hot to cold (profiler/live_heat.h)
   heat,
   heat_end = heat + 8,
   count_ = heat_end
 };
 inline constexpr std::uint64_t live_version = 4;
+inline constexpr const char* live_phases[] = {"starting", "warm-up", "profiling", "planned", "foreseen"};
 
 constexpr Live heat_bin(std::size_t bin) noexcept {
   return static_cast<Live>(static_cast<std::size_t>(Live::heat) + bin);
@@ -75,6 +76,7 @@ class LivePage {
     set(which, counter(which).load(std::memory_order_relaxed) + value);
   }
   void policy(std::string_view name) noexcept;
+  void phase(std::string_view name) noexcept;  // as Session::phase()
   const std::string& path() const noexcept { return path_; }
 
   struct Page;  // of the file

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "vedette/model.h"
@@ -38,7 +37,6 @@ struct ForTop {                               // beside the counters
   Machine machine;                            // as told last
   LiveHeat heat;                              // of the step profiled last
   std::size_t heat_place = LiveHeat::places;  // shown last
-  std::function<Nanoseconds(const Trace&, const Machine&)> bound;
 };
 
 }  // namespace vedette

@@ -175,7 +175,6 @@ Result<std::unique_ptr<Recorder>> Recorder::open(const RecorderOptions& options)
   for (const auto& [key, value] : facts_of_this_run()) state->tables.meta(key, value);
   if (const auto& failure = state->tables.database().failure()) return *failure;
   if (options.live) state->live = LivePage::make(options.program.empty() ? options.path : options.program);
-  state->top.bound = options.bound;
   if (options.stacks) state->births = std::make_unique<Births>();
   state->writer = start_quiet_thread([raw = state.get()]() noexcept { raw->write_until_stopped(); });
   return std::unique_ptr<Recorder>(new Recorder(std::move(state)));
@@ -212,6 +211,8 @@ std::optional<Error> Recorder::failure() const {
   const std::lock_guard lock(state_->mutex);
   return state_->failure;
 }
+
+LivePage* Recorder::live() const noexcept { return state_->live.get(); }
 
 void Recorder::opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) {
   if (state_->live) {
@@ -280,12 +281,9 @@ void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
 
 void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& of_this_step) {
   if (state_->live) {
-    constexpr std::string_view phases[] = {"", "warm-up", "profiling", "planned", "foreseen"};
-    const auto phase = std::find(std::begin(phases), std::end(phases), std::string_view(state_->ran.phase));
     state_->live->set(Live::step, step);
     state_->live->set(Live::last_step_ns, static_cast<std::uint64_t>((now - state_->begun.at).value));
-    state_->live->set(Live::phase,
-                      phase == std::end(phases) ? 0 : static_cast<std::uint64_t>(phase - std::begin(phases)));
+    state_->live->phase(state_->ran.phase);
     state_->live->set(Live::dropped_events, dropped());
     state_->live->add(Live::steps_ns, static_cast<std::uint64_t>((now - state_->begun.at).value));
     state_->live->add(Live::disk_bytes_out, written_to_disk(of_this_step, state_->top.machine).value);
@@ -355,11 +353,7 @@ void Recorder::births_profiled(std::uint64_t step, std::span<const std::uint32_t
 }
 
 void Recorder::planned(std::uint64_t step, std::uint64_t bucket, const Trace& units, const Plan& plan) {
-  state_->send([step, bucket, kept = units, plan, state = state_.get(), machine = state_->top.machine](Tables& tables) {
-    tables.plan(step, bucket, kept, plan);
-    if (state->top.bound && state->live)
-      state->live->set(Live::bound_ns, static_cast<std::uint64_t>(state->top.bound(kept, machine).value));
-  });
+  state_->send([step, bucket, kept = units, plan](Tables& tables) { tables.plan(step, bucket, kept, plan); });
 }
 
 void Recorder::placed(std::uint64_t /*step*/, std::uint64_t bucket, std::span<const Placed> units,

@@ -13,7 +13,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +26,8 @@
 
 namespace vedette {
 
+class LivePage;
+
 struct RecorderOptions {
   std::string path;                    // an earlier recording of this name is replaced, any other file is not
   std::size_t ring_records = 1 << 15;  // of each of two rings, 2 MiB each: a second at 30,000 records
@@ -37,9 +38,6 @@ struct RecorderOptions {
   // Keep the stack of calls of each allocation in a profiled step: some microseconds each.
   bool stacks = false;
   std::string libtorch = {};  // its version, for `meta`; empty: the program uses none, or does not say
-  // A bound of a planned step's time, for `vedette top`; a thread of the recorder asks it, once a plan. Empty: not
-  // told.
-  std::function<Nanoseconds(const Trace& units, const Machine&)> bound = {};
 };
 
 class Recorder final : public Observer, public GpuObserver, public BirthObserver {
@@ -56,6 +54,7 @@ class Recorder final : public Observer, public GpuObserver, public BirthObserver
   void flush();                            // returns when everything told so far is in the file
   std::uint64_t dropped() const noexcept;  // records that found the ring full
   std::optional<Error> failure() const;    // why writing stopped (a full disk); the run itself goes on
+  LivePage* live() const noexcept;         // nullptr: it shows no counters
 
   void opened(const Machine& machine, std::string_view policy, Bytes budget, Bytes chunk) override;
   void writes_bounded(Bytes a_second, Bytes a_second_without) override;

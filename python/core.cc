@@ -26,6 +26,7 @@
 #include "adapter/torch/ordinary_memory.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/switched_off.h"
+#include "base/daily.h"
 #include "exports.h"
 #include "profiler/gpu_bytes.h"
 #include "session/forks.h"
@@ -369,6 +370,13 @@ void bind_counters(py::module_& module) {
       .def_property_readonly("far_bytes_in", bytes_of(&Counters::far_bytes_in))
       .def_property_readonly("far_bytes_out", bytes_of(&Counters::far_bytes_out))
       .def_property_readonly("moved_between_slow_tiers", bytes_of(&Counters::moved_between_slow_tiers))
+      .def_property_readonly("disk_bytes_out", bytes_of(&Counters::disk_bytes_out))
+      .def_property_readonly("disk_bytes_a_day",
+                             [](const Counters& c) {
+                               const Nanoseconds time{static_cast<std::int64_t>(c.elapsed_ns)};
+                               return static_cast<std::uint64_t>(bytes_a_day(c.disk_bytes_out, time));
+                             })
+      .def_property_readonly("bytes_in_place", bytes_of(&Counters::bytes_in_place))
       .def_readonly("stall_count", &Counters::stall_count)
       .def_readonly("stall_ns", &Counters::stall_ns)
       .def_readonly("faults", &Counters::faults)
@@ -380,7 +388,8 @@ void bind_counters(py::module_& module) {
       .def_property_readonly("resident_bytes", bytes_of(&Counters::resident_bytes))
       .def_property_readonly("resident_max_bytes", bytes_of(&Counters::resident_max_bytes))
       .def_readonly("steps", &Counters::steps)
-      .def_readonly("ops", &Counters::ops);
+      .def_readonly("ops", &Counters::ops)
+      .def_readonly("elapsed_ns", &Counters::elapsed_ns);
   for (const GpuBytesField& each : gpu_bytes_fields)
     counters.def_property_readonly(each.key, [bytes = each.bytes](const Counters& c) { return (c.gpu.*bytes).value; });
   counters.def("__repr__", [](const py::object& self) {

@@ -3,8 +3,8 @@
 
     scripts/data_set.py [--build build/release] [--out data-set] [--models resnet18,gpt,bert,recommender] [--keep FOLDER]
 
-Each model trains a few steps in more memory than it needs; in one of them the pages are looked at after every operator. FOLDER keeps the recordings, and
-those that are there are not made again. At the end stands a line for each zip, as docs/data-set.md has them.
+Each model trains a few steps in more memory than it needs; in one of them the pages are looked at after every operator. BERT's steps differ in length: it is
+trained from one seed after another until a step of each length was looked at. FOLDER keeps the recordings, and those that are there are not made again. At the end stands a line for each zip, as docs/data-set.md has them.
 """
 import argparse
 import csv
@@ -22,25 +22,55 @@ TABLES = ("profiles", "tensors", "tensor_places", "layers", "ops", "operands", "
 LARGEST = 1 << 20
 
 
-def record(build, model, path):
+def record(build, model, seed, path):
     batch, steps = TRAININGS[model]
     with tempfile.TemporaryDirectory(dir=path.parent) as place:
         made = pathlib.Path(place) / path.name
-        subprocess.run([build / "examples/train", "--model", model, "--batch", str(batch), "--steps", str(steps), "--fast-memory", "3GiB", "--slow", "host",
+        subprocess.run([build / "examples/train", "--model", model, "--batch", str(batch), "--steps", str(steps), "--seed", str(seed), "--fast-memory", "3GiB", "--slow", "host",
                         "--profile", "ops", "--record", made], check=True, capture_output=True)
         made.rename(path)
 
 
-def pack(recording, out):
-    """The tables of a recording as one zip, the same bytes for the same tables."""
-    database = sqlite3.connect(f"file:{recording}?mode=ro", uri=True)
+def kinds(recording):
+    """A profile's number by what its step does: the names of its operators, and the sizes of its tensors. And those whose pages were looked at."""
+    with sqlite3.connect(f"file:{recording}?mode=ro", uri=True) as database:
+        found = {tuple(database.execute("SELECT name FROM ops WHERE profile = ? ORDER BY op", (number,))) +
+                 tuple(database.execute("SELECT bytes FROM tensors WHERE profile = ? ORDER BY tensor", (number,))): number
+                 for number, in database.execute("SELECT profile FROM profiles")}
+        tracked = {number for number, in database.execute("SELECT profile FROM profiles WHERE tracked = 1")}
+    return found, tracked
+
+
+def record_all_kinds(build, model, folder):
+    """A list of (recording, profile): a step of each kind, with its pages."""
+    chosen, wanted = {}, None
+    for seed in range(1, 65):
+        recording = folder / f"{model}-{seed}.vedette"
+        if not recording.exists():
+            record(build, model, seed, recording)
+        found, tracked = kinds(recording)
+        wanted = wanted or set(found)
+        chosen.update({kind: (recording, number) for kind, number in found.items() if number in tracked and kind in wanted and kind not in chosen})
+        if set(chosen) == wanted:
+            return list(chosen.values())
+    raise SystemExit(f"data_set: of {len(wanted)} kinds of {model}'s steps {len(chosen)} were looked at in 64 trainings")
+
+
+def pack(profiles, out):
+    """The tables of profiles of recordings, numbered from 1, as one zip: the same bytes for the same tables."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
         for table in TABLES:
-            rows = database.execute(f"SELECT * FROM {table}")
             text = io.StringIO()
             writer = csv.writer(text, lineterminator="\n")
-            writer.writerow(column[0] for column in rows.description)
-            writer.writerows(sorted(rows, key=lambda row: [(value is not None, value) for value in row]))
+            for new, (recording, number) in enumerate(profiles, 1):
+                with sqlite3.connect(f"file:{recording}?mode=ro", uri=True) as database:
+                    rows = database.execute(f"SELECT * FROM {table} WHERE profile = ?", (number,))
+                    columns = [column[0] for column in rows.description]
+                    if new == 1:
+                        writer.writerow(columns)
+                    place = columns.index("profile")
+                    rows = [row[:place] + (new,) + row[place + 1:] for row in rows]
+                writer.writerows(sorted(rows, key=lambda row: [(value is not None, value) for value in row]))
             packed.writestr(zipfile.ZipInfo(f"{table}.csv", (1980, 1, 1, 0, 0, 0)), text.getvalue(), zipfile.ZIP_DEFLATED, 9)
     if out.stat().st_size > LARGEST:
         raise SystemExit(f"data_set: {out} has {out.stat().st_size} bytes, more than {LARGEST}; take a smaller batch")
@@ -83,11 +113,8 @@ def main():
         keep = args.keep or pathlib.Path(place)
         keep.mkdir(parents=True, exist_ok=True)
         for model in args.models.split(","):
-            recording = keep / f"{model}.vedette"
-            if not recording.exists():
-                record(args.build, model, recording)
             packed = args.out / f"{model}.zip"
-            pack(recording, packed)
+            pack(record_all_kinds(args.build, model, keep), packed)
             found = facts(packed)
             print(line(model, found), flush=True)
 

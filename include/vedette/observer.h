@@ -84,6 +84,7 @@ struct Counters {                            // since the session opened, or of 
   // With two slow tiers: of the above, the bytes to and from the far one; and bytes that went from the near to the far
   // one without passing fast memory.
   Bytes far_bytes_in, far_bytes_out, moved_between_slow_tiers;
+  Bytes disk_bytes_out;                         // written to a disk, if a tier is one
   Bytes bytes_in_place;                         // of operands that ops used where they lay, in slower memory
   std::uint64_t stall_count = 0, stall_ns = 0;  // waiting for operands, and for room in allocations
   std::uint64_t faults = 0;                     // accesses that no op announced
@@ -93,7 +94,8 @@ struct Counters {                            // since the session opened, or of 
   Bytes live_bytes, peak_bytes;              // arena, each allocation rounded up to 64
   Bytes resident_bytes, resident_max_bytes;  // frames in use, in-flight buffers included
   std::uint64_t steps = 0, ops = 0;
-  GpuBytes gpu;  // now
+  std::uint64_t elapsed_ns = 0;  // since the first step began; 0 in those of one step
+  GpuBytes gpu;                  // now
   bool operator==(const Counters&) const = default;
 };
 

@@ -334,7 +334,8 @@ class Session {
   Counters counters() const noexcept;
   // the first error of a background thread since the last call
   std::optional<Error> take_error();
-  // the largest in-op working set seen, plus memory that stays and what tensors of closed sessions may keep
+  // the largest in-op working set seen, plus memory that stays and what tensors of closed sessions may keep; not less
+  // than a session takes
   Bytes smallest_budget() const noexcept;
   Bytes budget() const noexcept;  // of fast memory, as it is now
   // Another budget while the program runs, up or down, any number of times. Memory that goes is free for other programs
@@ -348,6 +349,7 @@ class Session {
   Result<FastMemory> set_fast_memory(Bytes bytes);
   std::string_view phase() const noexcept;  // "warm-up", "profiling", "planned", "foreseen" (predicted), "off"
   std::string mechanism() const;            // the way in which chunks move here, in words
+  Machine machine() const;                  // its tiers and links as plans know them; no tiers: it is off
   // the page tracker, by name; empty: no pages are tracked
   std::string_view tracker() const noexcept;
 

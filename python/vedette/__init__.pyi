@@ -42,6 +42,12 @@ class Counters:
     """Of bytes_in, with two slow tiers: from the far one."""
     far_bytes_out: int
     moved_between_slow_tiers: int
+    disk_bytes_out: int
+    """Written to a disk, if a tier is one."""
+    disk_bytes_a_day: int
+    """The same in a day of such steps."""
+    bytes_in_place: int
+    """Of operands that were used where they lay, in slower memory."""
     stall_count: int
     stall_ns: int
     """Waiting for operands, and for room in allocations."""
@@ -57,6 +63,8 @@ class Counters:
     """The most fast memory that was in use; never above the budget."""
     steps: int
     ops: int
+    elapsed_ns: int
+    """Since the first step began."""
     gpu_bytes: int
     """What this process holds of the GPU's memory in all: the budget, and what lies beside it. This and all below: now; 0 on the CPU."""
     gpu_beside_bytes: int

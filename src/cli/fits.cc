@@ -7,7 +7,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,21 +15,18 @@
 #include <vector>
 
 #include "base/daily.h"
-#include "base/time_limit.h"
 #include "cli/endurance.h"
+#include "cli/fits_answer.h"
 #include "cli/lab.h"
 #include "cli/nearest.h"
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "model/liveness.h"
-#include "model/wear.h"
 #include "pack/from_trace.h"
 #include "pack/online_pool.h"
 #include "profiler/report/report.h"
-#include "session/fast_memory.h"
 #include "sim/cards.h"
-#include "vedette/bound.h"
 
 namespace vedette::cli {
 namespace {
@@ -68,87 +64,6 @@ const Card& card_of(const std::string& name) {
 }
 
 constexpr double usable = 0.92;  // of a card's memory: context, workspaces and fragments take the rest
-
-Nanoseconds ideal_of(const Trace& trace) {
-  Nanoseconds all;
-  for (const Op& op : trace.ops) all += op.time;
-  return all;
-}
-
-// Most bytes at once of tensors that leave fast memory in a step.
-Bytes bytes_below(const Trace& trace, const Plan& plan) {
-  std::vector<char> leaves(trace.tensors.size());
-  for (const Move& move : plan.moves)
-    if (move.verb == Verb::evict) leaves[move.extent.tensor.value] = 1;
-  const std::vector<Span<OpIndex>> alive = lives(trace);
-  std::vector<std::uint64_t> born(trace.ops.size() + 1), dead(born.size());  // bytes, before each op
-  for (std::size_t t = 0; t < leaves.size(); ++t) {
-    if (leaves[t] == 0) continue;
-    born[alive[t].begin.value] += trace.tensors[t].bytes.value;
-    dead[alive[t].end.value] += trace.tensors[t].bytes.value;
-  }
-  std::uint64_t now = 0, most = 0;
-  for (std::size_t op = 0; op < born.size(); ++op) most = std::max(most, now = now + born[op] - dead[op]);
-  return {most};
-}
-
-struct Answer {  // of one size of memory; speeds are shares of the step's with all memory, by estimate
-  Bytes memory;
-  std::vector<double> moving, recomputing, bound;
-  Bytes moved, below, to_disk;  // a step, of the slowest estimate with what is faster of the two
-  Nanoseconds step;
-};
-
-struct Subject {
-  std::vector<Trace> steps;  // one, as it was recorded, or a slow and a fast estimate
-  Machine machine;
-  std::string words;
-  bool given = false;  // the time of the step
-};
-
-double share(Nanoseconds ideal, Nanoseconds time) {
-  return time.value > 0 ? static_cast<double>(ideal.value) / static_cast<double>(time.value) : 0;
-}
-
-struct Tried {
-  double speed = 0;  // 0: there is no plan
-  Replayed run;
-  Plan plan;
-};
-
-Tried try_plan(const Trace& trace, const Machine& machine) {
-  constexpr std::chrono::milliseconds work{500}, longest{2000};
-  const TimeLimit limit(TimeLimit::Clock::now() + longest, work);
-  auto plan = make_policy("vedette", 1)->prepare(trace, machine);
-  if (!plan) return {};
-  auto run = replay(trace, machine, *plan);
-  if (!run) return {};
-  Tried tried{.speed = share(run->ideal, run->measured.time), .run = *std::move(run), .plan = {}};
-  tried.plan = *std::move(plan);
-  return tried;
-}
-
-Answer answer(const Subject& subject, Bytes memory) {
-  Answer found{.memory = memory};
-  for (const Trace& trace : subject.steps) {
-    Machine machine = subject.machine;
-    machine.tiers[0].capacity = memory;
-    machine.can_recompute = false;
-    Tried best = try_plan(trace, machine);
-    found.moving.push_back(best.speed);
-    found.bound.push_back(share(ideal_of(trace), lower_bound(trace, machine)));
-    machine.can_recompute = true;
-    Tried recomputed = try_plan(trace, machine);
-    found.recomputing.push_back(std::max(best.speed, recomputed.speed));
-    if (&trace != &subject.steps.front()) continue;
-    if (recomputed.speed > best.speed) best = std::move(recomputed);
-    found.moved = best.run.bytes_in + best.run.bytes_out;
-    found.below = bytes_below(trace, best.plan);
-    found.step = best.run.measured.time;
-    found.to_disk = planned_for_disk(trace, machine, best.plan, best.run.bytes_out);
-  }
-  return found;
-}
 
 std::string range(const std::vector<double>& values) {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
@@ -274,17 +189,13 @@ Subject subject_of(const FitsOptions& options, const Trace& recorded) {
   return subject;
 }
 
-// The largest operator needs so much at once, and a session whose memory moves in chunks takes no less than a few.
-Bytes least_of(const Trace& trace, const Machine& machine) {
-  return std::max(largest_op_bytes(trace), machine.whole_tensors ? Bytes{} : detail::fewest_frames * machine.granule);
-}
-
 std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, const Machine& machine, bool is_card) {
-  const Bytes peak = peak_bytes(trace), least = least_of(trace, machine), of_machine = machine.tiers[0].capacity;
+  const auto [peak, whole, least] = needs_of(trace, machine);
+  const Bytes of_machine = machine.tiers[0].capacity;
   std::vector<Bytes> sizes;
   if (!options.memory.empty()) sizes.push_back(read_size(options.memory, trace));
   if (options.memory.empty() && is_card && of_machine < peak) sizes.push_back(of_machine);
-  sizes.push_back(peak);
+  sizes.push_back(whole);
   for (const int percent : {80, 60, 50, 40, 30, 25, 20, 15, 10})  // as --memory reads them, so that none stands twice
     sizes.push_back({static_cast<std::uint64_t>(static_cast<double>(peak.value) * percent / 100)});
   std::erase_if(sizes, [&](Bytes size) { return size < least; });
@@ -333,12 +244,15 @@ struct Largest {  // batches: whose step fits whole, and whose largest op does
 void print_answer(const Subject& subject, const std::vector<Answer>& answers, const std::optional<Largest>& batch,
                   bool is_card, const std::optional<Endurance>& rated) {
   const Trace& trace = subject.steps.front();
-  const Bytes peak = peak_bytes(trace), has = subject.machine.tiers[0].capacity;
+  const auto [peak, whole, least] = needs_of(trace, subject.machine);
+  const Bytes has = subject.machine.tiers[0].capacity;
   print("step       {}, {} ops, {} tensors\n", trace.name, trace.ops.size(), trace.tensors.size());
-  const Bytes least = least_of(trace, subject.machine);
-  print("peak       {}; {} are the least that works{}\n", readable(peak), readable(least),
-        least > largest_op_bytes(trace) ? ", in chunks as they were recorded"
-                                        : ": its largest operator needs them at once");
+  if (subject.machine.whole_tensors)
+    print("peak       {}; {} are the least that works: its largest operator needs them at once\n", readable(peak),
+          readable(least));
+  else
+    print("peak       {}, {} in chunks of {}; {} are the least that works\n", readable(peak), readable(whole),
+          readable(subject.machine.granule), readable(least));
   const Bytes pool = with_fragments(trace);
   print("fragments  {} in a pool by best fit, {:.1f} % more; vedette pack finds offsets that waste less\n",
         readable(pool), 100.0 * (static_cast<double>(pool.value) / static_cast<double>(peak.value) - 1));
@@ -353,15 +267,17 @@ void print_answer(const Subject& subject, const std::vector<Answer>& answers, co
           !subject.given ? "the operators' own as recorded"
           : is_card      ? "as was given; operators share it by the card's roofline"
                          : "as was given; operators share it as recorded");
-  print("answer     {}\n", peak <= has ? fmt::format("all of it fits: {} stay free", readable(has - peak))
-                                       : fmt::format("in {} it runs under a guard: {} of its peak wait below; the "
-                                                     "table has its speed",
-                                                     readable(has), readable(peak - has)));
+  print("answer     {}\n", whole <= has ? fmt::format("all of it fits: {} stay free", readable(has - whole))
+                                        : fmt::format("in {} it runs under a guard: {} of its peak wait below; the "
+                                                      "table has its speed",
+                                                      readable(has), readable(whole - has)));
   if (batch)
     print("batch      up to {} all of a step fits; up to {} its largest operator does, and a guard trains it\n",
           batch->whole, batch->op);
-  print("\nSpeeds are shares of the speed with all memory.\n{:>10} {:>7}  {:>15}  {:>15}  {:>15}  {:>10}  {:>10}\n",
-        "memory", "of peak", "moving alone", "with recompute", "no plan passes", "moved/step", "kept below");
+  const bool wears = std::any_of(answers.begin(), answers.end(), [](const Answer& a) { return a.to_disk.value > 0; });
+  print("\nSpeeds are shares of the speed with all memory.\n{:>10} {:>7}  {:>15}  {:>15}  {:>15}  {:>10}  {:>10}{}\n",
+        "memory", "of peak", "moving alone", "with recompute", "no plan passes", "moved/step", "kept below",
+        wears ? "  written to the disk" : "");
   for (const Answer& each : answers) print_row(each, peak, rated);
 }
 
@@ -388,8 +304,11 @@ void run(const FitsOptions& options) {
   std::vector<Answer> answers;
   {
     const Progress progress("fits", "plans of " + recorded.name);
-    for (const Bytes size : sizes_of(options, recorded, subject.machine, is_card))
-      answers.push_back(answer(subject, size));
+    std::vector<Bytes> sizes = sizes_of(options, recorded, subject.machine, is_card);
+    std::reverse(sizes.begin(), sizes.end());
+    for (const Bytes size : sizes)
+      answers.push_back(answer(subject, size, answers.empty() ? nullptr : &answers.back()));
+    std::reverse(answers.begin(), answers.end());
   }
   std::optional<Largest> batch;
   if (batches) {
@@ -398,12 +317,14 @@ void run(const FitsOptions& options) {
              .op = batches->largest(memory, [](const Trace& t) { return largest_op_bytes(t); })};
   }
   if (!options.json) return print_answer(subject, answers, batch, is_card, rated);
+  const Needs needs = needs_of(recorded, subject.machine);
   nlohmann::json out{{"step", recorded.name},
-                     {"peak_bytes", peak_bytes(recorded).value},
-                     {"least_bytes", least_of(recorded, subject.machine).value},
+                     {"peak_bytes", needs.peak.value},
+                     {"peak_as_it_moves_bytes", needs.whole.value},
+                     {"least_bytes", needs.least.value},
                      {"with_fragments_bytes", with_fragments(recorded).value},
                      {"machine", subject.words},
-                     {"fits", peak_bytes(recorded) <= has},
+                     {"fits", needs.whole <= has},
                      {"rows", nlohmann::json::array()}};
   for (const Trace& each : subject.steps) out["ideal_ns"].push_back(ideal_of(each).value);
   for (const Answer& each : answers) out["rows"].push_back(json_of(each, peak_bytes(recorded), rated));

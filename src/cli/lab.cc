@@ -153,7 +153,7 @@ Chosen machine_for(const std::string& trace_file, const std::string& what, const
 std::string tiers_and_links(const Machine& machine) {
   std::string tiers, links;
   for (const Tier& tier : machine.tiers) {
-    const bool endless = tier.capacity.value >= std::uint64_t{1} << 59;
+    const bool endless = tier.capacity.value >= std::uint64_t{1} << 50;  // a sparse file's limit and more
     tiers += fmt::format("{}{} {}", tiers.empty() ? "" : ", ", tier.name,
                          endless ? "without limit" : readable(tier.capacity));
   }

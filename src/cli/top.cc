@@ -54,9 +54,8 @@ std::string number(double count) { return fmt::format("{:.0f}", count); }
 std::string joules(double mj) { return fmt::format("{:.1f} J", mj / 1e3); }
 
 const char* phase_of(const LiveReading& reading) {
-  constexpr const char* phases[] = {"starting", "warm-up", "profiling", "planned", "foreseen"};
   const std::uint64_t phase = reading[Live::phase];
-  return phases[phase < std::size(phases) ? phase : 0];
+  return live_phases[phase < std::size(live_phases) ? phase : 0];
 }
 
 HeatBytes heat_of(const LiveReading& reading) {
@@ -185,7 +184,7 @@ void run(const Options& options) {
     if (!any && shown == 0 && !options.json)
       throw Failure(
           {Cause::unavailable,
-           "no process shows counters here; programs that record do (VEDETTE_RECORD=run.vedette python train.py)"});
+           "no process of this user trains under a guard here; a guard shows its counters from its first step on"});
     std::fflush(stdout);
     if (!any || options.once) return;
   }
@@ -194,9 +193,9 @@ void run(const Options& options) {
 }  // namespace
 
 void add_top(CLI::App& app) {
-  CLI::App* verb = app.add_subcommand("top", "Shows the counters of programs that record right now");
+  CLI::App* verb = app.add_subcommand("top", "Shows the counters of all guards that run right now");
   auto options = std::make_shared<Options>();  // shared: the callback is copied into the App
-  verb->add_option("pid", options->pids, "processes; all that show counters, if none is named");
+  verb->add_option("pid", options->pids, "processes; all that have a guard, if none is named");
   verb->add_option("--interval", options->interval, "seconds between two looks")
       ->capture_default_str()
       ->check(finite_between(0.05, 3600));

@@ -11,7 +11,9 @@
 #include "base/gpu_name.h"
 #include "base/readable.h"
 #include "engine/engine.h"
+#include "model/wear.h"
 #include "session/chunk_recomputer.h"
+#include "session/fast_memory.h"
 #include "session/registry.h"
 #include "session/tensor_recomputer.h"
 
@@ -58,9 +60,7 @@ void SessionCore::close() noexcept {
     buckets_.leave();
   }
   const Counters all = counters();
-  if (const auto line =
-          once_.signs.ended(all, machine_, executor_->program().now(), rated_endurance(options_.max_writes)))
-    messages_.post_progress(*line);
+  if (const auto line = once_.signs.ended(all, rated_endurance(options_.max_writes))) messages_.post_progress(*line);
   if (const auto sentence = once_.signs.forgotten(all)) messages_.post(*sentence);
   messages_.deliver();
   if (recomputer_ != nullptr) recomputer_->stop();
@@ -378,12 +378,15 @@ Counters SessionCore::counters() const noexcept {
   counters.live_bytes.value = arena_.live_bytes();
   counters.peak_bytes.value = arena_.peak_bytes();
   counters.steps = logger_.step();
+  counters.elapsed_ns = static_cast<std::uint64_t>(once_.signs.elapsed(executor_->program().now()).value);
+  counters.disk_bytes_out = written_to_disk(counters, machine_);
   count_recomputed(counters);
   return counters;
 }
 
 Bytes SessionCore::smallest_budget() const noexcept {
-  return executor_->budget_for({std::uint64_t{executor_->largest_op_chunks()} * options_.chunk.value});
+  return std::max(executor_->budget_for({std::uint64_t{executor_->largest_op_chunks()} * options_.chunk.value}),
+                  least_fast_memory(options_));
 }
 
 }  // namespace vedette::detail

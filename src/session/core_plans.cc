@@ -294,7 +294,7 @@ void SessionCore::tell_plan(Bucket& bucket) {
   bucket.planned(logger_.step());
   if (options_.on_progress && !bucket.plan.has_failed())
     if (const auto line = once_.signs.planned(logger_.step(), bucket.plan.planned_trace(), machine_, bucket.plan.plan(),
-                                              rated_endurance(options_.max_writes)))
+                                              budget(), rated_endurance(options_.max_writes)))
       messages_.post_progress(*line);
   report_places(bucket);
   if (options_.observer == nullptr) return;

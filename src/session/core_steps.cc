@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "engine/engine.h"
+#include "model/wear.h"
 #include "os/signals.h"
 #include "session/core.h"
 #include "session/registry.h"
@@ -383,6 +384,7 @@ void SessionCore::report_step_end(Nanoseconds now) {
                        &Counters::ops_recomputed, &Counters::recompute_ns})
     of_step.*counter -= begin_.counters.*counter;
   of_step.steps = 1;
+  of_step.disk_bytes_out = written_to_disk(of_step, machine_);
   of_step.gpu = executor_->gpu_bytes();
   options_.observer->step_ran(logger_.step(), phase_now(),
                               runs_whole() ? std::optional(buckets_.current()->id()) : std::nullopt);

@@ -225,6 +225,7 @@ std::string Session::mechanism() const { return core_ == nullptr ? "nothing move
 
 std::string_view Session::tracker() const noexcept { return core_ == nullptr ? std::string_view() : core_->tracker(); }
 
+Machine Session::machine() const { return is_off() ? Machine{} : core_->machine(); }
 const Trace* Session::trace() const noexcept { return is_off() ? nullptr : core_->trace(); }
 
 std::vector<PlannedStep> Session::planned_steps() const {

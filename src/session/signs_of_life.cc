@@ -27,16 +27,19 @@ std::string counted(std::uint64_t number, const char* what) {
 }  // namespace
 
 std::optional<std::string> SignsOfLife::planned(std::uint64_t step, const Trace& trace, const Machine& machine,
-                                                const Plan& plan, const std::optional<Endurance>& rated) {
+                                                const Plan& plan, Bytes budget, const std::optional<Endurance>& rated) {
   if (told_plan_ || plan.moves.empty() || machine.tiers.size() < 2) return std::nullopt;
   told_plan_ = true;
   const auto run = replay(trace, machine, plan);
   if (!run) return std::nullopt;
   const Nanoseconds time = run->measured.time;
+  const Bytes moves = machine.tiers[0].capacity;
+  const std::string kept =
+      moves < budget ? ", " + readable({budget.value - moves.value}) + " of it for what is never moved" : "";
   std::string line = "planned at step " + std::to_string(step) + ": a step needs " + readable(peak_bytes(trace)) +
-                     " at most, fast memory has " + readable(machine.tiers[0].capacity) + "; " +
-                     readable(run->bytes_in) + " are fetched and " + readable(run->bytes_out + run->bytes_dropped) +
-                     " evicted each step, " + readable(run->bytes_out) + " of them written; ";
+                     " at most, fast memory has " + readable(budget) + kept + "; " + readable(run->bytes_in) +
+                     " are fetched and " + readable(run->bytes_out + run->bytes_dropped) + " evicted each step, " +
+                     readable(run->bytes_out) + " of them written; ";
   line +=
       run->measured.stall.value * 1000 < time.value ? "no stall" : "stalls of " + percent(run->measured.stall, time);
   line += " expected";
@@ -58,17 +61,15 @@ std::optional<std::string> SignsOfLife::op_without_a_step() {
          "(guard.step())";
 }
 
-std::optional<std::string> SignsOfLife::ended(const Counters& all, const Machine& machine, Nanoseconds now,
-                                              const std::optional<Endurance>& rated) const {
+std::optional<std::string> SignsOfLife::ended(const Counters& all, const std::optional<Endurance>& rated) const {
   if (all.steps == 0 || !first_began_) return std::nullopt;
-  const Nanoseconds time = now - *first_began_;
+  const Nanoseconds time{static_cast<std::int64_t>(all.elapsed_ns)};
   const std::uint64_t heard = planned_ + predicted_ + on_demand_;
   std::string line = counted(std::max(heard, all.steps), "step") + ": " + std::to_string(planned_) + " planned, " +
                      std::to_string(predicted_) + " predicted, " + std::to_string(on_demand_) + " on demand; " +
                      readable(all.bytes_in) + " fetched, " + readable(all.bytes_out) + " written";
-  const std::string a_day = readable_daily(written_to_disk(all, machine), time);
-  if (!a_day.empty())
-    line += " (" + a_day + " to the disk" + readable_wear(written_to_disk(all, machine), time, rated) + ")";
+  const std::string a_day = readable_daily(all.disk_bytes_out, time);
+  if (!a_day.empty()) line += " (" + a_day + " to the disk" + readable_wear(all.disk_bytes_out, time, rated) + ")";
   line += ", stalls " + percent({static_cast<std::int64_t>(all.stall_ns)}, time) + " of the time, " +
           counted(all.faults, "fault");
   return line;

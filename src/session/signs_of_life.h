@@ -16,13 +16,15 @@ namespace vedette::detail {
 
 class SignsOfLife {
  public:
-  // The first call with a plan that moves something gives the line; the plan is replayed for it, which takes
+  // `budget`: fast memory with what no plan moves: small tensors, rows, what is held. The first call with a plan that
+  // moves something gives the line; the plan is replayed for it, which takes
   // milliseconds. Nothing later, and nothing where the replay fails.
   std::optional<std::string> planned(std::uint64_t step, const Trace& trace, const Machine& machine, const Plan& plan,
-                                     const std::optional<Endurance>& rated = {});
+                                     Bytes budget, const std::optional<Endurance>& rated = {});
 
   bool has_begun() const noexcept { return first_began_.has_value(); }
   void first_step_begins(Nanoseconds now) noexcept { first_began_ = now; }
+  Nanoseconds elapsed(Nanoseconds now) const noexcept { return first_began_ ? now - *first_began_ : Nanoseconds{}; }
   // `phase`: as Session::phase(), at the step's end; a step that rests is planned.
   void step_ended(std::string_view phase) noexcept;
 
@@ -30,8 +32,7 @@ class SignsOfLife {
   std::optional<std::string> op_without_a_step();
 
   // The line of the end; nothing without a step.
-  std::optional<std::string> ended(const Counters& all, const Machine& machine, Nanoseconds now,
-                                   const std::optional<Endurance>& rated = {}) const;
+  std::optional<std::string> ended(const Counters& all, const std::optional<Endurance>& rated = {}) const;
   // A sentence for a program whose steps, or whose tensors, the session never saw; at its end.
   std::optional<std::string> forgotten(const Counters& all) const;
 

@@ -17,16 +17,14 @@ class Top : public ::testing::Test {
   Top() {
     told::tell_run(*recorder_, 3);
     recorder_->flush();
+    if (recorder_->live() != nullptr) recorder_->live()->set(Live::bound_ns, 80);
   }
   void SetUp() override {
     if (!read_live(::getpid())) GTEST_SKIP() << "no page can be shown in " << live_directory;
   }
   const std::string pid_ = std::to_string(::getpid());
   const std::unique_ptr<Recorder> recorder_ =
-      Recorder::open({.path = told::fresh_path("top.vedette"),
-                      .program = "told",
-                      .bound = [](const Trace&, const Machine&) { return Nanoseconds{80}; }})
-          .value();
+      Recorder::open({.path = told::fresh_path("top.vedette"), .program = "told"}).value();
 };
 
 TEST_F(Top, TellsOtherProgramsAllOfIt) {

@@ -94,24 +94,9 @@ TEST(Live, IsPublishedByTheRecorder) {
   EXPECT_EQ((*reading)[Live::budget_bytes], 1048576u);
   EXPECT_EQ((*reading)[Live::disk_bytes_out], 3u * 65536);
   EXPECT_EQ((*reading)[Live::steps_ns], 300u);
-  EXPECT_EQ((*reading)[Live::bound_ns], 0u) << "none was given";
+  EXPECT_EQ((*reading)[Live::bound_ns], 0u) << "LiveSession adds it";
   EXPECT_EQ((*reading)[heat_bin(0)], 75536u) << "the last op reads both tensors";
   EXPECT_EQ((*reading)[heat_bin(heat_bins - 1)], 0u);
-}
-
-TEST(Live, HasTheBoundThatTheRecorderIsGiven) {
-  const auto recorder =
-      Recorder::open({.path = told::fresh_path("bound.vedette"),
-                      .bound =
-                          [](const Trace& units, const Machine& machine) {
-                            return Nanoseconds{static_cast<std::int64_t>(units.ops.size() * 10 + machine.tiers.size())};
-                          }})
-          .value();
-  told::tell_run(*recorder, 1);
-  recorder->flush();
-  const auto reading = read_live(::getpid());
-  if (!reading) GTEST_SKIP() << "no page can be shown in " << live_directory;
-  EXPECT_EQ((*reading)[Live::bound_ns], 32u);
 }
 
 TEST(Live, HeatIsOfTheTimeSinceTheLastUse) {

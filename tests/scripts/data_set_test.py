@@ -41,7 +41,7 @@ class DataSet(unittest.TestCase):
 
     def packed(self, name, accesses):
         out = self.folder / f"{name}.zip"
-        data_set.pack(recording(self.folder / f"{name}.vedette", accesses), out)
+        data_set.pack([(recording(self.folder / f"{name}.vedette", accesses), 1)], out)
         return out
 
     def test_a_zip_has_every_table_and_is_the_same_whatever_order_rows_had(self):
@@ -54,6 +54,15 @@ class DataSet(unittest.TestCase):
         self.assertEqual(tensors[0]["name"], 'a "quoted", name')
         facts = data_set.facts(one)
         self.assertEqual((facts["kinds"], facts["operators"], facts["ranges"], facts["pages"]), (1, 1, 2, 2))
+
+    def test_steps_of_several_recordings_are_numbered_as_one(self):
+        profiles = [(recording(self.folder / f"{name}.vedette", [(1, 0, 0, page, page + 1, 1, 0, None)]), 1) for page, name in enumerate("abc")]
+        out = self.folder / "all.zip"
+        data_set.pack(profiles, out)
+        with zipfile.ZipFile(out) as archive:
+            rows = list(csv.DictReader(io.StringIO(archive.read("page_accesses.csv").decode())))
+        self.assertEqual([(row["profile"], row["first_page"]) for row in rows], [("1", "0"), ("2", "1"), ("3", "2")])
+        self.assertEqual((data_set.facts(out)["kinds"], data_set.facts(out)["tracked"]), (3, 3))
 
     def test_an_access_beyond_its_tensor_is_refused(self):
         with self.assertRaisesRegex(SystemExit, "an access to pages 2 to 4 of a tensor that has 3"):

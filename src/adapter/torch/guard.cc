@@ -165,8 +165,13 @@ namespace {
 std::mutex living_mutex;
 std::weak_ptr<void> living_state;
 
-Bytes of_gpu(Fraction share, std::uint64_t bytes) {
-  return {static_cast<std::uint64_t>(share.value * static_cast<double>(bytes))};
+// Where the guard was given a fraction, it is of the GPU's memory: each rank has a GPU.
+void take_fraction_of(adapter::GpuStorages* gpu, GuardOptions& options) {
+  const auto given = std::exchange(last_fraction, std::nullopt);
+  if (gpu == nullptr || !given || given->second != options.fast_memory) return;
+  const double bytes = given->first.value * static_cast<double>(gpu->memory_of_device());
+  options.fast_memory = {static_cast<std::uint64_t>(bytes)};
+  fraction_was_divided.store(false);
 }
 
 // Of GPU memory: allocations below this stay with libtorch's own allocator, outside of the budget.
@@ -201,9 +206,7 @@ void Guard::join(GuardOptions options) {
   if (const char* const option = detail::differing_option(state_->options, options))
     refuse(std::string("a second guard shares the memory of the one that lives, where `") + option +
            "` has another value; leave it out, or end that guard first (in Python: vedette.current_guard().close()).");
-  const auto given = std::exchange(last_fraction, std::nullopt);
-  if (state_->gpu != nullptr && given && given->second == options.fast_memory)
-    options.fast_memory = of_gpu(given->first, state_->gpu->memory_of_device());
+  take_fraction_of(state_->gpu, options);
   fraction_was_divided.store(false);
   if (options.fast_memory.value == 0) return static_cast<void>(state_->parts[this] = {});
   if (auto more = state_->change_part(*this, options.fast_memory); !more) throw Failure(more.error());
@@ -229,18 +232,14 @@ Guard::Guard(GuardOptions options) : state_(std::make_shared<State>()) {
   state_->only.emplace();
   state_->options = options;
   // First: libtorch remembers whether there is CUDA from when it is first asked.
-  const auto given = std::exchange(last_fraction, std::nullopt);
   const bool on_gpu = !is_host_memory(options.fast);
   if (const auto number = on_gpu ? number_of_gpu(options.fast) : std::nullopt) {
     options.fast = "gpu:" + std::to_string(*number);
     options.gpu = state_->gpu = &adapter::GpuStorages::open(*number);
     const c10::DeviceGuard on_device(adapter::GpuStorages::device());
     state_->gpu->prepare_workspaces(true);  // outside of the budget, which may be what is free
-    if (given && given->second == options.fast_memory) {
-      options.fast_memory = of_gpu(given->first, state_->gpu->memory_of_device());
-      fraction_was_divided.store(false);  // each rank has a GPU
-    }
   }
+  take_fraction_of(state_->gpu, options);
   if (auto wrong = wrong_libtorch(state_->gpu)) throw Failure(*std::move(wrong));
   resolve_vector_math();
   State& state = *state_;
@@ -410,10 +409,14 @@ Guard::Step::Turn::Turn(State& of) : state(of) {
                    .message = "a step of this guard runs; steps do not nest, and one thread at a time has one.",
                    .errno_value = 0});
 }
-Guard::Step::Turn::~Turn() { state.step_runs = false; }
+Guard::Step::Turn::~Turn() {
+  if (state.recording) state.recording->live().step_ended(*state.session);
+  state.step_runs = false;
+}
 
 Guard::Step::Step(Guard& guard) : state_(*guard.state_), turn_(state_), scope_(ready_for_step(*state_.session).step()) {
   if (state_.is_off()) return;
+  state_.recording->live().step_begins();
   state_.layers.begin_step();
   using adapter::Listening;
   const bool on_gpu = state_.gpu != nullptr;

@@ -28,6 +28,12 @@ std::string with_rank(const std::string& path) {
 
 GuardRecording::GuardRecording(const GuardOptions& options, Say say, Say progress)
     : say_(std::move(say)), progress_(std::move(progress)), made_in_(::getpid()) {
+  open(options);
+  LivePage* const page = recorder_ == nullptr ? nullptr : recorder_->live();
+  live_ = std::make_unique<LiveSession>(::program_invocation_short_name, options.policy, page, sim::coarse_bound);
+}
+
+void GuardRecording::open(const GuardOptions& options) {
   // none where the program has more rights than its caller (setuid): the caller would choose a file that it writes
   const char* const asked = ::secure_getenv("VEDETTE_RECORD");
   const std::string path = !options.record.empty() ? options.record : asked != nullptr ? asked : "";
@@ -46,17 +52,18 @@ GuardRecording::GuardRecording(const GuardOptions& options, Say say, Say progres
   recorder_ = Recorder::open({.path = path_,
                               .program = ::program_invocation_short_name,
                               .stacks = stacks != nullptr && std::string_view(stacks) == "1",
-                              .libtorch = TORCH_VERSION,
-                              .bound = sim::coarse_bound})
+                              .libtorch = TORCH_VERSION})
                   .value();
 }
 
 GuardRecording::~GuardRecording() {
-  if (recorder_ == nullptr) return;
   if (::getpid() != made_in_) {
-    (void)recorder_.release();  // its thread is the parent's
+    (void)recorder_.release();  // its thread and the page are the parent's
+    (void)live_.release();
     return;
   }
+  live_.reset();
+  if (recorder_ == nullptr) return;
   recorder_->flush();
   if (const auto failure = recorder_->failure()) {
     say_("The recording is not whole: " + failure->message);

@@ -2,6 +2,8 @@
 // cannot be built again is recorded by VEDETTE_RECORD=FILE. With VEDETTE_RECORD_STACKS=1 recordings have the stack of
 // calls of each allocation. Each rank of a job makes a file of its own, FILE with .rank-R before its suffix.
 //
+// It also shows the guard's counters to `vedette top`, recorded or not.
+//
 // Thread rule: the training thread.
 #pragma once
 #include <sys/types.h>
@@ -11,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "profiler/live_session.h"
 #include "profiler/recorder.h"
 #include "vedette/torch.h"
 
@@ -29,9 +32,13 @@ class GuardRecording {
   GuardRecording& operator=(const GuardRecording&) = delete;
 
   Observer* observer() const noexcept { return recorder_.get(); }  // nullptr: nothing is recorded
+  LiveSession& live() const noexcept { return *live_; }
 
  private:
+  void open(const GuardOptions& options);
+
   std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<LiveSession> live_;
   Say say_, progress_;
   std::string path_;
   pid_t made_in_;
