@@ -14,6 +14,7 @@
 
 #include "base/readable.h"
 #include "model/check_form.h"
+#include "model/dependences.h"
 #include "model/producers.h"
 
 namespace vedette {
@@ -50,10 +51,7 @@ class Judge {
     if (!found_) found_ = Violation{rule, std::move(message)};
   }
 
-  // The state: the order of ops, the lives of tensors, and the pieces into which moves cut them.
-
-  const Op& op_at(OpIndex place) const { return trace_.ops[index_at(place).value]; }
-  OpIndex index_at(OpIndex place) const { return plan_.order.empty() ? place : plan_.order[place.value]; }
+  // The state: the lives of tensors, and the pieces into which moves cut them.
 
   void find_lives() {
     ran_.assign(trace_.ops.size(), false);
@@ -62,7 +60,7 @@ class Judge {
     last_.assign(trace_.tensors.size(), std::nullopt);
     std::vector<bool> freed(trace_.tensors.size());
     for (std::uint32_t i = 0; i < trace_.ops.size(); ++i) {
-      const Op& op = op_at({i});
+      const Op& op = trace_.ops[i];
       for (const auto* list : {&op.reads, &op.writes}) {
         for (TensorIndex t : *list) {
           if (!freed[t.value]) last_[t.value] = OpIndex{i};
@@ -146,7 +144,7 @@ class Judge {
     recompute(now);
     operate(now);
     remember(now);
-    capacity(now, op_at(now).workspace.value);
+    capacity(now, trace_.ops[now.value].workspace.value);
     die(now);
     for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
       if (plan_.moves[m].issue == now && plan_.moves[m].verb != Verb::fetch) start(m);
@@ -187,7 +185,7 @@ class Judge {
     std::vector<TensorIndex> means;
     for (std::size_t r = 0; r < plan_.recomputations.size() && !found_; ++r) {
       const Recomputation& each = plan_.recomputations[r];
-      if (each.before != index_at(now)) continue;
+      if (each.before != now) continue;
       recomputed(now, each);
       for (TensorIndex t : producers_[each.producer.value].reads)
         require_near(now, t, "is needed to make " + name(each.tensor) + " again before");
@@ -225,8 +223,8 @@ class Judge {
 
   void recomputed(OpIndex now, const Recomputation& each) {
     const Op& producer = producers_[each.producer.value];
-    const std::string who = name(each.tensor) + " cannot be recomputed before op " + number(index_at(now).value) +
-                            ": op " + number(each.producer.value) + " '" + producer.name + "' ";
+    const std::string who = name(each.tensor) + " cannot be recomputed before op " + number(now.value) + ": op " +
+                            number(each.producer.value) + " '" + producer.name + "' ";
     if (!replayable(producer)) return broken(Rule::recomputed, who + "would not give the same bytes twice");
     if (!ran_[each.producer.value]) return broken(Rule::recomputed, who + "has not run yet in this step");
     if (written_by_[each.tensor.value] != each.producer)
@@ -239,15 +237,14 @@ class Judge {
 
   // The writers of an op's operands, so that a recomputation can be compared with the first run.
   void remember(OpIndex now) {
-    const OpIndex op = index_at(now);
-    ran_[op.value] = true;
+    ran_[now.value] = true;
     if (!producers_.empty())
-      for (TensorIndex t : producers_[op.value].reads) read_from_[op.value].push_back(written_by_[t.value]);
-    for (TensorIndex t : trace_.ops[op.value].writes) written_by_[t.value] = op;
+      for (TensorIndex t : producers_[now.value].reads) read_from_[now.value].push_back(written_by_[t.value]);
+    for (TensorIndex t : trace_.ops[now.value].writes) written_by_[t.value] = now;
   }
 
   void operate(OpIndex now) {
-    const Op& op = op_at(now);
+    const Op& op = trace_.ops[now.value];
     for (TensorIndex t : op.reads) require_near(now, t, "is read by");
     for (TensorIndex t : op.writes) {
       const bool reads_too = std::ranges::count(op.reads, t) > 0;
@@ -264,8 +261,7 @@ class Judge {
     }
   }
 
-  void require_near(OpIndex now, TensorIndex t, const std::string& why) {
-    const OpIndex op = index_at(now);
+  void require_near(OpIndex op, TensorIndex t, const std::string& why) {
     for (const Piece& piece : pieces_of(t)) {
       if (!op_touches(op, piece)) continue;
       const std::string message = name(t) + " " + why + " op " + number(op.value) + " '" + trace_.ops[op.value].name +
@@ -306,7 +302,7 @@ class Judge {
       if (used[k] > machine_.tiers[k].capacity.value) {
         broken(Rule::capacity, "tier " + number(k) + " '" + machine_.tiers[k].name + "' holds " +
                                    readable_exactly({used[k]}) + " of " + readable_exactly(machine_.tiers[k].capacity) +
-                                   " during op " + number(index_at(now).value));
+                                   " during op " + number(now.value));
       }
     }
   }
@@ -367,7 +363,7 @@ class Judge {
   const Machine& machine_;
   const Plan& plan_;
   std::optional<Violation> found_;
-  std::vector<std::optional<OpIndex>> last_;                    // by place in the order
+  std::vector<std::optional<OpIndex>> last_;                    // access, or the op that frees it
   std::vector<bool> ran_;                                       // [op]: in this step
   std::vector<std::optional<OpIndex>> written_by_;              // [tensor]: nullopt: by a step before
   std::vector<std::vector<std::optional<OpIndex>>> read_from_;  // [op]: the writers of its reads when it ran
@@ -380,7 +376,8 @@ class Judge {
 
 std::optional<Violation> check(const Trace& trace, const Machine& machine, const Plan& plan) {
   if (auto violation = check_form(trace, machine, plan)) return violation;
-  return Judge(trace, machine, plan).judge();
+  if (plan.order.empty()) return Judge(trace, machine, plan).judge();
+  return Judge(reordered(trace, plan.order), machine, plan).judge();
 }
 
 }  // namespace vedette

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/dependences.h"
+
 namespace vedette {
 namespace {
 
@@ -138,8 +140,8 @@ class Form {
     for (std::size_t later = 0; later < place.size(); ++later) {
       for (std::size_t earlier = 0; earlier < later; ++earlier) {
         if (place[earlier] > place[later] && depends(trace_.ops[later], trace_.ops[earlier])) {
-          broken(Rule::allowed, "op " + digits(later) + " is placed before op " + digits(earlier) +
-                                    ", whose result or operand it needs");
+          broken(Rule::allowed,
+                 "op " + digits(later) + " is placed before op " + digits(earlier) + ", which it has to follow");
         }
       }
     }
@@ -148,12 +150,13 @@ class Form {
   static bool touches(const Op& op, TensorIndex t) {
     return std::ranges::count(op.reads, t) || std::ranges::count(op.writes, t) || std::ranges::count(op.frees, t);
   }
-  static bool depends(const Op& later, const Op& earlier) {
-    const auto changes = [](const Op& one, const Op& other) {
-      return std::ranges::any_of(one.writes, [&](TensorIndex t) { return touches(other, t); }) ||
-             std::ranges::any_of(one.frees, [&](TensorIndex t) { return touches(other, t); });
+  static bool depends(const Op& one, const Op& other) {
+    const auto writes_for = [](const Op& a, const Op& b) {
+      return std::ranges::any_of(a.writes, [&](TensorIndex t) { return touches(b, t); });
     };
-    return changes(later, earlier) || changes(earlier, later);
+    const Turn turn = turn_of(one), turn_of_other = turn_of(other);
+    return writes_for(one, other) || writes_for(other, one) || turn == Turn::fence || turn_of_other == Turn::fence ||
+           (turn == Turn::in_turn && turn_of_other == Turn::in_turn);
   }
 
   const Trace& trace_;

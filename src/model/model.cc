@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/assert.h"
+#include "model/dependences.h"
 #include "model/liveness.h"
 
 namespace vedette {
@@ -21,15 +22,7 @@ bool replayable(const Op& op) {
     return std::binary_search(op.reads.begin(), op.reads.end(), t);
   });
   if (in_place || op.runs_again) return !in_place && *op.runs_again;
-  std::string name = op.name;
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  // "droupout" is how PyTorch 1.7 spells one of its operators.
-  for (const char* word :
-       {"dropout", "droupout", "cudnn_batch_norm", "native_batch_norm", "bernoulli", "rand", "uniform", "normal_"}) {
-    if (name.find(word) != std::string::npos && name.find("backward") == std::string::npos) return false;
-  }
-  return true;
+  return !has_hidden_state(op);
 }
 
 Bytes peak_bytes(const Trace& trace) {

@@ -1,12 +1,18 @@
 // The public face of the simulator.
 #include "vedette/replay.h"
 
+#include "model/dependences.h"
 #include "sim/rows.h"
 #include "sim/simulator.h"
 #include "vedette/machine.h"
 
 namespace vedette {
 namespace {
+
+Result<Trace> in_order_of(const Trace& trace, const Plan& plan) {
+  if (auto why = misplaced(trace, plan.order)) return Error{Cause::malformed_input, "replay: " + *why};
+  return reordered(trace, plan.order);
+}
 
 Result<Replayed> replay_policy(const Trace& trace, const Machine& machine, Policy& policy, const ReplayOptions& options,
                                std::span<const sim::Operands> in_turn = {}) {
@@ -17,8 +23,17 @@ Result<Replayed> replay_policy(const Trace& trace, const Machine& machine, Polic
     auto plan = policy.prepare(trace, machine);
     if (!plan) return plan.error();
     bool replan = false;
-    auto replayed = sim::simulate({.trace = trace,
-                                   .step = step,
+    std::optional<Trace> in_order;
+    std::optional<sim::Step> step_in_order;
+    if (!plan->order.empty() && !plan->paging) {
+      if (!in_turn.empty())
+        return Error{Cause::unsupported, "replay: a step whose rows differ is not replayed in another order"};
+      auto made = in_order_of(trace, *plan);
+      if (!made) return made.error();
+      step_in_order = sim::flatten(in_order.emplace(*std::move(made)));
+    }
+    auto replayed = sim::simulate({.trace = in_order ? *in_order : trace,
+                                   .step = step_in_order ? *step_in_order : step,
                                    .machine = as_it_runs,
                                    .plan = *plan,
                                    .options = options,
@@ -34,7 +49,11 @@ Result<Replayed> replay_policy(const Trace& trace, const Machine& machine, Polic
 }  // namespace
 
 Result<Replayed> replay(const Trace& trace, const Machine& machine, const Plan& plan, const ReplayOptions& options) {
-  return sim::simulate(trace, sim::flatten(trace), on_its_bus(machine), plan, options);
+  if (plan.order.empty() || plan.paging)
+    return sim::simulate(trace, sim::flatten(trace), on_its_bus(machine), plan, options);
+  const auto made = in_order_of(trace, plan);
+  if (!made) return made.error();
+  return sim::simulate(*made, sim::flatten(*made), on_its_bus(machine), plan, options);
 }
 
 Result<Replayed> replay(const Trace& trace, const Machine& machine, Policy& policy, const ReplayOptions& options) {

@@ -34,7 +34,6 @@ std::optional<Error> missing(const Trace& trace, const Machine& machine, const P
 }  // namespace
 
 Result<Schedule> schedule(const Trace& trace, const Machine& machine, const Plan& plan) {
-  if (!plan.order.empty()) return Error{Cause::unsupported, "replay: changed orders are not replayed"};
   if (!plan.recomputations.empty() && !machine.can_recompute)
     return Error{Cause::unsupported, "replay: the plan recomputes, which this machine cannot do"};
   if (!plan.home.empty() && plan.home.size() != trace.tensors.size())

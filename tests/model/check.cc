@@ -294,11 +294,14 @@ TEST(CheckAllowed, RefusesAnOrderThatBreaksADependency) {
   Plan plan = resting();
   plan.order = {{0}, {2}, {1}, {3}};
   Machine machine = two_pages(3);
-  broken(plan, machine, Rule::allowed);
+  Trace trace = small();
+  trace.ops[1].name = trace.ops[2].name = "view";
+  broken(plan, machine, Rule::allowed, trace);
   machine.can_reorder = true;
-  right(plan, machine);
+  right(plan, machine, trace);
+  broken(plan, machine, Rule::allowed);  // what f and g told the program is not known
   plan.order = {{2}, {0}, {1}, {3}};
-  broken(plan, machine, Rule::allowed);
+  broken(plan, machine, Rule::allowed, trace);
 }
 
 // Five ops: a is made from w, b from a; both die after op 3. Op 2 needs room, op 3 reads a and b, op 4 changes w.
