@@ -90,6 +90,7 @@ struct PolicyEntry {
   std::unique_ptr<Policy> (*make)(std::uint64_t seed);
   std::string_view partial = {};  // inputs of the paper's system that a trace cannot express; empty: none
   bool bound = false;             // not a system: it uses knowledge or rights that none has, and bounds the others
+  bool orders = false;            // its plans may have an order of ops where Machine::can_reorder
 };
 std::span<const PolicyEntry> policies() noexcept;  // the one list: command line, tests, benches walk it
 std::unique_ptr<Policy> make_policy(std::string_view name, std::uint64_t seed);  // nullptr: no such policy

@@ -6,6 +6,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -28,8 +29,28 @@ struct CompareOptions {
   std::string policies = "all", machine, directory = ".", page, timeline;
   std::uint64_t seed = 1;
   std::uint32_t noise = 0;
-  bool json = false;
+  bool json = false, reorder = false;
 };
+
+// With --reorder a policy that looks for orders of ops has two rows: as traced, and with this behind its name.
+constexpr std::string_view in_another_order = "+order";
+
+std::vector<PolicyEntry> entries_of(const CompareOptions& options) {
+  static std::deque<std::string> names;  // entries name what outlives them
+  std::vector<PolicyEntry> entries;
+  for (const PolicyEntry& entry : policies_named(options.policies)) {
+    entries.push_back(entry);
+    if (!options.reorder || !entry.orders) continue;
+    entries.push_back(entry);
+    entries.back().name = names.emplace_back(std::string(entry.name) + std::string(in_another_order));
+  }
+  return entries;
+}
+
+Machine machine_of(Machine machine, const PolicyEntry& entry) {
+  machine.can_reorder = machine.can_reorder || entry.name.ends_with(in_another_order);
+  return machine;
+}
 
 Json json_of(const Row& row) {
   Json made{{"trace", row.trace},
@@ -54,7 +75,7 @@ Json json_of(const Row& row) {
   }
   made["step_ns"] = row.replayed->measured.time.value;
   made["percent_of_ideal"] = row.percent_of_ideal();
-  made["bounded"] = !row.paged();
+  made["bounded"] = !row.paged() && !row.policy.ends_with(in_another_order);
   made["stall_ns"] = row.replayed->measured.stall.value;
   made["bytes_in"] = row.replayed->bytes_in.value;
   made["bytes_out"] = row.replayed->bytes_out.value;
@@ -89,9 +110,14 @@ void print_marks(const std::vector<Row>& rows, const std::vector<PolicyEntry>& e
   const bool partial =
       std::any_of(entries.begin(), entries.end(), [](const PolicyEntry& each) { return !each.partial.empty(); });
   const bool paged = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.paged(); });
-  if (partial || paged) print("\n");
+  const bool reordered =
+      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.policy.ends_with(in_another_order); });
+  if (partial || paged || reordered) print("\n");
   if (partial) print("* {} (vedette plan --list says what)\n", what_partial_means);
   if (paged) print("~ {}\n", what_paged_means);
+  if (reordered)
+    print("{} ops run in an order that the policy found; no plan of the traced order is above the bound\n",
+          in_another_order);
 }
 
 struct Cell {  // a size of one trace, its rows in the order of the policies
@@ -122,7 +148,7 @@ std::optional<Timeline> timeline_of(const std::vector<Cell>& cells, const std::v
     if (ran.size() < 2) continue;
     std::vector<Row> drawn;
     for (std::size_t k = 0; k < 2; ++k)
-      drawn.push_back(run_policy(cell.trace, cell.machine, *ran[k], options.seed,
+      drawn.push_back(run_policy(cell.trace, machine_of(cell.machine, *ran[k]), *ran[k], options.seed,
                                  {.noise_percent = options.noise, .seed = options.seed, .timeline = true}));
     if (!drawn[0].replayed || !drawn[1].replayed) continue;
     return Timeline{
@@ -149,8 +175,8 @@ std::vector<Cell> compare_trace(const Trace& trace, const Machine& machine, cons
     cells.push_back({.trace = trace, .machine = sized, .first_row = rows.size()});
     for (const PolicyEntry& entry : entries) {
       progress.say(fmt::format("runs {} on {} in {}", entry.name, trace.name, readable(size)));
-      rows.push_back(
-          run_policy(trace, sized, entry, options.seed, {.noise_percent = options.noise, .seed = options.seed}));
+      rows.push_back(run_policy(trace, machine_of(sized, entry), entry, options.seed,
+                                {.noise_percent = options.noise, .seed = options.seed}));
       rows.back().lower_bound = bound;
       if (options.json) continue;
       progress.clear();
@@ -181,7 +207,7 @@ std::vector<Bytes> sizes_of(const CompareOptions& options, const Trace& trace, c
 }
 
 void compare(const CompareOptions& options, std::vector<Row>& rows) {
-  const std::vector<PolicyEntry> entries = policies_named(options.policies);
+  const std::vector<PolicyEntry> entries = entries_of(options);
   if (const auto two = split(options.timeline, ','); !two.empty()) {
     const auto runs = [&](const std::string& name) {
       return std::any_of(entries.begin(), entries.end(), [&](const PolicyEntry& each) { return each.name == name; });
@@ -274,6 +300,9 @@ void add_compare(CLI::App& app) {
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
   verb->add_option("--noise", options->noise, "every op takes up to this many percent more or less")
       ->check(CLI::Range(0, 90));
+  verb->add_flag("--reorder", options->reorder,
+                 "a second row of vedette and swapadvisor, whose ops run in the order that they find best: what a "
+                 "compiler would gain; the bound is of the traced order");
   verb->add_flag("--json", options->json, "print an array with an object a row");
   verb->add_option("-o,--output", options->page, "write a page with the table and charts (HTML)");
   verb->add_option("--timeline", options->timeline,

@@ -21,6 +21,7 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
+#include "model/dependences.h"
 #include "model/liveness.h"
 #include "vedette/bound.h"
 #include "vedette/check.h"
@@ -33,7 +34,7 @@ struct PlanOptions {
   std::optional<std::string> fast, time;
   std::uint64_t seed = 1;
   std::uint32_t noise = 0, steps = 3;
-  bool list = false;
+  bool list = false, reorder = false;
 };
 
 struct Subject {
@@ -51,6 +52,7 @@ Subject read_subject(const PlanOptions& options) {
   Chosen chosen = machine_for(options.trace, options.machine, options.directory);
   Subject subject{read_trace(options.trace), std::move(chosen.machine), std::move(chosen.name)};
   if (options.fast) subject.machine.tiers[0].capacity = read_size(*options.fast, subject.trace);
+  subject.machine.can_reorder = subject.machine.can_reorder || options.reorder;
   require_room(subject.trace, subject.machine);
   return subject;
 }
@@ -137,7 +139,9 @@ void make_plan(const PlanOptions& options) {
   const Subject subject = read_subject(options);
   const Plan plan = plan_of(options, subject);
   if (!options.explain.empty()) {
-    const std::vector<std::string> sentences = explain(subject.trace, subject.machine, plan, options.explain);
+    const std::vector<std::string> sentences =
+        explain(plan.order.empty() ? subject.trace : reordered(subject.trace, plan.order), subject.machine, plan,
+                options.explain);
     subject.print();
     for (const std::string& sentence : sentences) print("{}\n", sentence);
     return;
@@ -269,6 +273,9 @@ CLI::Option* add_common(CLI::App& verb, PlanOptions& options) {
   verb.add_option("--seed", options.seed, "of policies that search at random, and of the noise")
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62));
+  verb.add_flag("--reorder", options.reorder,
+                "ops may run in another order that keeps what each depends on: what a compiler would gain; vedette and "
+                "swapadvisor look for one (live steps keep theirs)");
   verb.add_option("--fast", options.fast)->group("");  // its earlier word
   return policy;
 }

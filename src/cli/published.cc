@@ -36,7 +36,8 @@ constexpr std::array figures{
                     .machine = "v100-pcie3",
                     .share = 0.25,
                     .apart = "the paper's networks are not among the traces; most ops here need more than a twelfth of "
-                             "the peak at once, so a quarter is played"},
+                             "the peak at once, so a quarter is played",
+                    .order = true},
     PublishedFigure{.system = "Capuchin",
                     .says = "up to 286 % faster than vDNN with the same memory",
                     .source = "abstract, ASPLOS'20",

@@ -2,6 +2,7 @@
 // them. docs/reproduce.md explains; `vedette reproduce policies` puts our figure beside each.
 #pragma once
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace vedette::cli {
@@ -13,6 +14,9 @@ struct PublishedFigure {
   std::string_view machine;       // the preset that is nearest to the paper's
   double share = 0;               // of the step's peak: the size at which the paper gives the figure
   std::string_view apart;         // why ours is not the same experiment; empty: it is
+  bool order = false;             // ops run in the order that the policy finds
+
+  std::string machine_name() const { return std::string(machine) + (order ? "+order" : ""); }
 };
 std::span<const PublishedFigure> published_figures() noexcept;
 

@@ -160,8 +160,9 @@ class Policies {
   }
   void add_published(std::size_t f) {
     const PublishedFigure& figure = published_figures()[f];
-    const std::string machine_name(figure.machine);
-    const Machine machine = read_machine(machine_name, ".");
+    const std::string machine_name = figure.machine_name();
+    Machine machine = read_machine(std::string(figure.machine), ".");
+    machine.can_reorder = figure.order;
     add_machine(machine_name, machine);
     for (std::size_t t = 0; t < traces_.size(); ++t)
       add(t, 0, machine_name, machine, figure.share, std::string(figure.policy));
@@ -201,8 +202,8 @@ class Policies {
     for (const PublishedFigure& figure : published_figures())
       rows.push_back(
           {std::string(figure.system), std::string(figure.says), std::string(figure.source),
-           with_percent(mean(std::string(figure.machine), figure.share, std::string(figure.policy))),
-           fmt::format("{} at {:.0f} % of the peak on {}", figure.policy, 100 * figure.share, figure.machine),
+           with_percent(mean(figure.machine_name(), figure.share, std::string(figure.policy))),
+           fmt::format("{} at {:.0f} % of the peak on {}", figure.policy, 100 * figure.share, figure.machine_name()),
            figure.apart.empty() ? "yes" : "no: " + std::string(figure.apart)});
     return rows;
   }

@@ -1,24 +1,29 @@
 // SwapAdvisor: Huang, Jin, Li, "SwapAdvisor: Pushing Deep Learning Beyond the GPU Memory Limit via Smart Swapping",
 // ASPLOS'20. The text was not at hand: rules and constants are from memory.
 //
-// Kept: memory is carved into pools of size classes; the search is over the map from tensors to classes and the number
-//   of slots of each. The swap plan is derived: where a pool has no free slot, the tensor of that class whose next use
-//   is furthest leaves (Belady over the known order); it is sent out when its last use before that ends, and comes back
-//   as early as a slot is free; two passes and more make the step's end meet its begin. A genetic search with a
-//   simulated step time as fitness: tournament selection, crossover gene by gene, mutation whose rate grows while
-//   nothing improves.
-// Changed: the order of ops stays, since a trace has no graph to reorder. Slots are a budget of bytes a class: a plan
-//   has no addresses, so rounding a tensor up to its class would lose bytes for nothing. Where an op needs more of a
-//   class than its slots, it takes it. The limit is on work (op visits in simulation), not on minutes: a policy sees no
-//   clock. Plan::reasons says where the search stopped.
+// Kept: memory is carved into pools of size classes; the search is over the order of ops, the map from tensors to
+// classes
+//   and the number of slots of each. The swap plan is derived: where a pool has no free slot, the tensor of that class
+//   whose next use is furthest leaves (Belady over the known order); it is sent out when its last use before that ends,
+//   and comes back as early as a slot is free; two passes and more make the step's end meet its begin. A genetic search
+//   with a simulated step time as fitness: tournament selection, crossover gene by gene and of orders at a point, the
+//   first ops of one and the rest as in the other; mutation whose rate grows while nothing improves.
+// Changed: orders begin with the traced one and with schedules by lists (canvas/orders.h), and a mutation moves an op
+//   with all that it depends on. Where the machine runs ops as traced (Machine::can_reorder), so does the plan. Slots
+//   are a budget of bytes a class: a plan has no addresses, so rounding a tensor up to its class would lose bytes for
+//   nothing. Where an op needs more of a class than its slots, it takes it. The limit is on work (op visits in
+//   simulation), not on minutes: a policy sees no clock. Plan::reasons says where the search stopped.
 //
-// Cost of prepare: at most `most_visits` op visits, or two individuals where that is more, of O(operands * log) each.
+// Cost of prepare: at most `most_visits` op visits (with orders `most_with_orders`), or two individuals where that is
+// more, of O(operands * log) each.
 #include <algorithm>
 #include <cmath>
 #include <set>
 #include <string>
 
+#include "model/dependences.h"
 #include "policy/canvas/op_times.h"
+#include "policy/canvas/orders.h"
 #include "policy/canvas/residence.h"
 #include "policy/makers.h"
 
@@ -27,12 +32,14 @@ namespace {
 
 using namespace planning;
 
-constexpr std::size_t population = 12, most_generations = 40, tournament = 3;
-constexpr std::uint64_t most_visits = 400'000;  // of an op by an individual; a second or two
+constexpr std::size_t population = 12, most_generations = 40, generations_with_orders = 200, tournament = 3;
+// of an op by an individual; a second or two, and ten
+constexpr std::uint64_t most_visits = 400'000, most_with_orders = 4'000'000;
 
 struct Individual {
   std::vector<std::uint8_t> borders;  // [size group]: 1 where a new class begins
   std::vector<std::uint8_t> shares;   // [size group]: weight of its class in dividing memory, from 1
+  Order order;                        // of the ops; empty where the machine runs them as traced
   std::int64_t time = 0;              // fitness: of a step
 };
 
@@ -122,21 +129,35 @@ class Search {
     for (std::uint32_t t = 0; t < trace.tensors.size(); ++t)
       group_.push_back(static_cast<std::uint32_t>(std::distance(sizes.begin(), sizes.find(octave(t)))));
     groups_ = sizes.size();
+    if (!machine.can_reorder) return;
+    traced_ = orders_.emplace(trace).traced();
+    most_ = most_with_orders;
+    while (std::size_t{1} << most_distance_ < trace.ops.size()) ++most_distance_;
   }
 
   std::optional<Plan> run() {
     std::vector<Individual> all;
     Individual one{.borders = std::vector<std::uint8_t>(groups_, 0), .shares = std::vector<std::uint8_t>(groups_, 1)};
+    if (orders_) one.order = orders_->traced();
     const std::int64_t first = one.time = evaluate(one);
     all.push_back(one);
-    while (all.size() < population && visits_ < most_visits) {
+    if (orders_) {
+      for (Order& order : orders_->listed(machine_.tiers[0].capacity)) {
+        Individual made = one;
+        made.order = std::move(order);
+        made.time = evaluate(made);
+        all.push_back(std::move(made));
+      }
+    }
+    while (all.size() < population && visits_ < most_) {
       Individual made = one;
       mutate(made, 0.5);
       made.time = evaluate(made);
       all.push_back(made);
     }
     std::size_t generation = 0, idle = 0;
-    while (generation < most_generations && visits_ < most_visits && groups_ > 1) {
+    const std::size_t generations = orders_ ? generations_with_orders : most_generations;
+    while (generation < generations && visits_ < most_ && (groups_ > 1 || orders_)) {
       const std::int64_t before = best(all).time;
       breed(all, std::min(0.1 * static_cast<double>(1 + idle), 0.5));
       idle = best(all).time < before ? 0 : idle + 1;
@@ -144,12 +165,11 @@ class Search {
     }
     std::optional<Plan> plan = derive(best(all), nullptr);
     if (plan) {
-      plan->reasons = {"genetic search: " + std::to_string(generation) + " of " + std::to_string(most_generations) +
-                       " generations of " + std::to_string(all.size()) + ", " +
-                       (visits_ < most_visits ? "all that it may" : "stopped by its limit on work") +
-                       "; the best step is " + std::to_string(best(all).time / 1000) + " us where one pool gives " +
-                       std::to_string(first / 1000) +
-                       " us; no search proves a plan best: " + above_ops(best(all).time)};
+      plan->reasons = {
+          "genetic search: " + std::to_string(generation) + " of " + std::to_string(generations) + " generations of " +
+          std::to_string(all.size()) + ", " + (visits_ < most_ ? "all that it may" : "stopped by its limit on work") +
+          "; the best step is " + std::to_string(best(all).time / 1000) + " us where one pool gives " +
+          std::to_string(first / 1000) + " us; no search proves a plan best: " + above_ops(best(all).time)};
     }
     return plan;
   }
@@ -170,13 +190,15 @@ class Search {
 
   void breed(std::vector<Individual>& all, double rate) {
     std::vector<Individual> next = {best(all)};
-    while (next.size() < all.size() && visits_ < most_visits) {
+    while (next.size() < all.size() && visits_ < most_) {
       const Individual &mother = pick(all), &father = pick(all);
       Individual child = mother;
       for (std::size_t s = 0; s < groups_; ++s) {
         if (below(2) == 0) child.borders[s] = father.borders[s];
         if (below(2) == 0) child.shares[s] = father.shares[s];
       }
+      if (orders_ && below(2) == 0)
+        child.order = orders_->joined(mother.order, below(mother.order.size()), father.order);
       mutate(child, rate);
       child.time = evaluate(child);
       next.push_back(std::move(child));
@@ -198,6 +220,14 @@ class Search {
       if (chance(rate) && s > 0) one.borders[s] ^= 1;
       if (chance(rate)) one.shares[s] = static_cast<std::uint8_t>(1 + below(8));
     }
+    if (!orders_) return;
+    // near and far: the distance is drawn by its logarithm
+    for (std::size_t moves = 1 + below(8); moves > 0; --moves) {
+      const std::size_t from = below(one.order.size()), distance = below(std::size_t{1} << below(most_distance_)) + 1;
+      const bool earlier = below(2) == 0;
+      if (earlier ? distance <= from : from + distance < one.order.size())
+        orders_->move(one.order, from, earlier ? from - distance : from + distance);
+    }
   }
 
   std::int64_t evaluate(const Individual& one) {
@@ -208,7 +238,8 @@ class Search {
 
   // The plan of the pools, and the time of its step. nullopt: it does not fit.
   std::optional<Plan> derive(const Individual& one, std::int64_t* time) {
-    Ledger ledger(trace_, machine_);
+    const Trace in_order = orders_ ? reordered(trace_, one.order) : Trace{};
+    Ledger ledger(orders_ ? in_order : trace_, machine_);
     Pools pools(ledger, group_, one);
     constexpr std::uint32_t passes = 3;
     visits_ += passes * ledger.ops();
@@ -223,7 +254,9 @@ class Search {
     queue_evictions(ledger);
     if (!ledger.settle()) return std::nullopt;
     if (time != nullptr) *time = predicted_time(ledger);
-    return ledger.write();
+    Plan plan = ledger.write();
+    if (one.order != traced_) plan.order = one.order;
+    return plan;
   }
 
   std::uint64_t draw() {  // SplitMix64
@@ -241,6 +274,10 @@ class Search {
   std::uint64_t random_, visits_ = 0;
   std::vector<std::uint32_t> group_;  // [tensor]: its size, by powers of two, counted from the smallest there is
   std::size_t groups_ = 0;
+  std::optional<Orders> orders_;
+  Order traced_;
+  std::uint64_t most_ = most_visits;
+  std::uint64_t most_distance_ = 1;  // of a move within an order, as a power of two
 };
 
 class SwapAdvisor final : public Policy {

@@ -24,6 +24,7 @@
 #include "policy/makers.h"
 #include "policy/vedette/features.h"
 #include "policy/vedette/machines.h"
+#include "policy/vedette/order.h"
 #include "policy/vedette/rehearsal.h"
 #include "policy/vedette/seam.h"
 #include "policy/vedette/search.h"
@@ -204,6 +205,8 @@ std::optional<Vedette::Trial> Vedette::of_more_tiers(const Trace& trace, const M
 
 Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   if (machine.tiers.empty()) return Error{Cause::malformed_input, "the machine has no tiers"};
+  if (machine.can_reorder)
+    return planning::plan_in_best_order(trace, machine, [&] { return planning::make_vedette_with(features_); });
   if (machine.whole_tensors) features_.parts = false;
   start_anew_for_another_program(trace, machine);
   steps_ = 0;
