@@ -207,9 +207,9 @@ struct Plan {                   // for a step that repeats: its end leaves tenso
   std::vector<InPlace> in_place;
   std::vector<Recomputation> recomputations;
   // A permutation of the ops, by which they run; empty: as traced. Beside it every OpIndex of the plan counts places in
-  // it. Two ops keep their order where one writes what the other reads, writes or frees, and where a name says that
-  // more than operands matters: random numbers, statistics, collectives, an op that writes nothing and is no view. A
-  // tensor that is freed dies after the last of its accesses and of the op that frees it.
+  // it. Two ops keep their order where one writes what the other reads, writes or frees. Random ops, those with
+  // statistics and collectives, by their names, keep theirs to each other. Nothing passes an op that writes nothing and
+  // is no view. A tensor that is freed dies after the last of its accesses and of the op that frees it.
   std::vector<OpIndex> order;
   Bytes reserved;  // bytes of the fastest tier that prefetching leaves to short-lived tensors
   // The fields below describe systems that know less than a planner; the judge ignores them.

@@ -86,9 +86,9 @@ struct Replayed {
   std::optional<Plan> plan;   // the plan of the measured step: of a policy that wants new plans, the last one
 };
 
-// Errors: infeasible where an op's operands and workspace exceed the fastest tier; malformed_input
-// where the plan names tensors, ops or tiers that do not exist, and where its order breaks a dependence or an op reads
-// a tensor that was dropped and not recomputed. Of a plan with an order all results count ops by their places in it.
+// Errors: infeasible where an op's operands and workspace exceed the fastest tier. malformed_input where the plan names
+// tensors, ops or tiers that do not exist, where its order breaks a dependence, and where an op reads a tensor that was
+// dropped and not recomputed. Of a plan with an order all results count ops by their places in it.
 Result<Replayed> replay(const Trace&, const Machine&, const Plan&, const ReplayOptions& = {});
 
 // A policy's plan with its reactions: prepare() first, then events as they happen, and a new plan where

@@ -20,9 +20,9 @@ Order as_traced(const Trace& trace) {
   return order;
 }
 
-// Runs the ops on values. What an op makes is a hash of the op, of what it reads and, with hidden state, of a number
-// that such ops draw in turn; a write may leave some of the tensor as it was. An op without a write tells the program,
-// which may look at all that ran by then.
+// Runs the ops on values. An op makes a hash of itself, of its reads and, with hidden state, of a number that such ops
+// draw in turn. A write may leave some of the tensor as it was. An op without a write tells the program, which may look
+// at all that ran by then.
 std::vector<std::size_t> bytes_after(const Trace& trace, const Order& order) {
   const auto mix = [](std::size_t a, std::size_t b) { return (a ^ (b + 0x9e3779b97f4a7c15U)) * 0xbf58476d1ce4e5b9U; };
   std::vector<std::size_t> made(trace.ops.size()), value(trace.tensors.size());

@@ -10,7 +10,7 @@
 
 namespace vedette::planning {
 
-// What a list schedule knows of memory: tensors that live, of which the latest used ones lie near. The life of a tensor
+// Memory as a list schedule knows it: tensors that live, of which the latest used ones lie near. The life of a tensor
 // is the same seen backwards, from its last access to its first.
 class Orders::Memory {
  public:

@@ -17,7 +17,8 @@ class Orders {
 
   Order traced() const;
   // By a dozen rules: of the ops that may run next, the one that adds least to memory, or misses least in a memory of
-  // this size, or frees memory; from the step's first op on, or backwards from its last. O(ops * accesses) at most.
+  // this size, or frees memory. A schedule begins with the step's first op, or backwards with its last. O(ops *
+  // accesses) at most.
   std::vector<Order> listed(Bytes capacity) const;
   // The first ops of one, the others in the order of another.
   Order joined(const Order& first, std::size_t cut, const Order& then) const;
