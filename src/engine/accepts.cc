@@ -17,7 +17,7 @@ Error cannot(const std::string& what) {
 }  // namespace
 
 Result<void> Engine::accepts(const Plan& plan) const {
-  if (!plan.in_place.empty())
+  if (!plan.in_place.empty() && !lends())
     return cannot("use an operand where it lies in a slower tier, which the plan does at op " +
                   std::to_string(plan.in_place.front().op.value));
   if (!plan.recomputations.empty())

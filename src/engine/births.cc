@@ -73,7 +73,8 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
         make_resident(c);
         continue;
       }
-      if (may_be_unbacked()) break;  // a fault will bring it
+      if (may_be_unbacked()) break;                                         // a fault will bring it
+      if (books_[c].state == ChunkState::in_place && !take_back(c)) break;  // another tensor there is in use
       waited = true;
       if (const auto refused = await_room(lock, c, range.limit())) {
         add_stall(began, true);
@@ -129,7 +130,10 @@ void Engine::let_die(ChunkRange range) {
   hand_over();
   if (books_.in_op()) ++op_.events;
   bool freed = false;
-  for (const ChunkIndex c : range) freed = books_.death(c) || freed;
+  for (const ChunkIndex c : range) {
+    if (books_[c].state == ChunkState::in_place && books_[c].live == 1) take_back_dead(c);
+    freed = books_.death(c) || freed;
+  }
   if (!freed) return;
   give_frames_back();
   if (waiting_frames_ > 0) arrived_.notify_all();
@@ -145,7 +149,10 @@ Result<void> Engine::hold(ChunkRange range) {
       if (!books_.present(c)) return false;
     return true;
   };
-  for (const ChunkIndex c : range) books_.hold(c);
+  for (const ChunkIndex c : range) {
+    take_back(c);
+    books_.hold(c);
+  }
   const bool fits = books_.held() + least_unheld <= books_.frames();
   if (fits) {
     for (const ChunkIndex c : range)

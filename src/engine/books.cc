@@ -23,7 +23,7 @@ void Books::become(ChunkIndex c, ChunkState next) {
   VEDETTE_ASSERT(may_become(chunk.state, next));
   if (chunk.state == ChunkState::evicting) --evicting_;
   if (next == ChunkState::evicting) ++evicting_;
-  resident_ += (next == resident ? 1u : 0u) - (chunk.state == resident ? 1u : 0u);
+  here_ += (here(next) ? 1u : 0u) - (here(chunk.state) ? 1u : 0u);
   if (next == resident && chunk.state != idle) chunk.arrival = ++arrivals_;
   chunk.state = next;
   if (next == resident && !chunk.unchanged && !chunk.slot_busy) give_slot_back(chunk);  // it will be written anyway
@@ -94,6 +94,7 @@ bool Books::death(ChunkIndex c) {
     case dropped:
       become(c, empty);
       break;
+    case in_place:  // the engine takes it back first
     case empty:
     case idle:
       VEDETTE_ASSERT(chunk.live > 0);  // no tensor lived here
@@ -291,6 +292,22 @@ void Books::stays(ChunkIndex c, bool write_failed) {
 
 void Books::forgive_writes() {
   for (const ChunkIndex c : used()) chunks_[c].write_failed = false;
+}
+
+void Books::lent(ChunkIndex c) {
+  VEDETTE_ASSERT(!chunks_[c].slot_busy);
+  chunks_[c].wanted = false;
+  become(c, in_place);
+}
+
+void Books::taken_back(ChunkIndex c) {
+  chunks_[c].lent_to = 0;
+  become(c, away);
+}
+
+void Books::use_in_place(ChunkIndex c) {
+  uses_.used(c);
+  chunks_[c].lent_to = op_serial_;
 }
 
 void Books::drop(ChunkIndex c) {

@@ -36,7 +36,7 @@ class Books {
     bool touched = false;       // since it was covered
     std::uint32_t live = 0, holds = 0;
     std::uint32_t births_wait = 0;  // it stays until they have seen it
-    FrameIndex frame;               // valid in all states but empty, unbacked, away and dropped
+    FrameIndex frame;               // valid in all states but empty, unbacked, away, in_place and dropped
     // From its eviction until it is resident and may change, or dead, and no I/O runs there.
     std::optional<SlotIndex> slot;
     struct Idle {
@@ -45,6 +45,7 @@ class Books {
     } idle = {};
     std::uint32_t strays = 0;       // faults told since nothing lives here
     std::uint64_t op_serial = 0;    // an operand of the running op while this is the op's
+    std::uint64_t lent_to = 0;      // the same, of an operand in place that the plan leaves there
     std::uint64_t arrival = 0;      // order of becoming resident
     std::uint8_t failed_reads = 0;  // in a row
     std::uint64_t fault = 0;        // the number of its last fault; 0: none yet
@@ -59,7 +60,8 @@ class Books {
   std::uint32_t chunks() const noexcept { return count_; }
   std::uint32_t frames() const noexcept { return pool_.frames(); }
   ChunkRange used() const noexcept { return {{0}, high_}; }  // chunks in which some tensor has ever lived
-  bool present(ChunkIndex c) const noexcept { return (*this)[c].state == ChunkState::resident || (*this)[c].live == 0; }
+  // Its bytes can be used, in fast memory or in place.
+  bool present(ChunkIndex c) const noexcept { return here((*this)[c].state) || (*this)[c].live == 0; }
   std::optional<ChunkIndex> owner(FrameIndex frame) const noexcept;          // whose bytes are in it
   std::uint32_t available() const noexcept { return pool_.size() + idle_; }  // frames, made or not yet
   std::uint32_t evicting() const noexcept { return evicting_; }
@@ -67,8 +69,8 @@ class Books {
   std::uint32_t reads_in_flight() const noexcept { return reads_in_flight_; }
   std::uint32_t writes_in_flight() const noexcept { return writes_in_flight_; }
   std::uint32_t held() const noexcept { return held_; }
-  std::uint32_t live_chunks() const noexcept { return live_; }       // in which a tensor lives
-  bool all_resident() const noexcept { return resident_ == live_; }  // of those
+  std::uint32_t live_chunks() const noexcept { return live_; }  // in which a tensor lives
+  bool all_present() const noexcept { return here_ == live_; }  // of those
   const Slots& slots() const noexcept { return slots_; }
   std::vector<SlotIndex> take_given_back() { return slots_.take_given_back(); }
 
@@ -125,6 +127,18 @@ class Books {
   void evicted(ChunkIndex chunk);                   // written, or a chunk that arrived and was not used
   void stays(ChunkIndex chunk, bool write_failed);  // its write failed, or it is wanted: shown again
   void forgive_writes();
+  void lent(ChunkIndex chunk);        // its slot's memory is shown there
+  void taken_back(ChunkIndex chunk);  // it is away again
+  bool may_be_lent(ChunkIndex c) const noexcept {
+    return (*this)[c].state == ChunkState::away && !(*this)[c].slot_busy;
+  }
+  bool may_be_taken_back(ChunkIndex c) const noexcept {
+    return (*this)[c].state == ChunkState::in_place && (*this)[c].holds == 0 && !operand((*this)[c]) &&
+           !used_in_place(c);
+  }
+  // The running op uses it in place, as the plan says.
+  void use_in_place(ChunkIndex chunk);
+  bool used_in_place(ChunkIndex c) const noexcept { return in_op_ && (*this)[c].lent_to == op_serial_; }
   void drop(ChunkIndex chunk);                 // parked or hidden just now: its frame is free, its bytes are gone
   void adopt(ChunkIndex from, ChunkIndex to);  // the frame of `from` was shifted to `to`, which was dropped
 
@@ -169,6 +183,7 @@ class Books {
     ChunkIndex chunk;
   };
 
+  static bool here(ChunkState state) noexcept { return state == ChunkState::resident || state == ChunkState::in_place; }
   Chunk& at(ChunkIndex chunk);
   void become(ChunkIndex chunk, ChunkState next);
   void give_slot_back(Chunk& chunk);
@@ -193,8 +208,7 @@ class Books {
   moves::NextUses<ChunkIndex> uses_;
   Slots slots_;
   FramePool pool_;
-  std::uint32_t idle_ = 0, evicting_ = 0, reads_in_flight_ = 0, writes_in_flight_ = 0, held_ = 0, live_ = 0,
-                resident_ = 0;
+  std::uint32_t idle_ = 0, evicting_ = 0, reads_in_flight_ = 0, writes_in_flight_ = 0, held_ = 0, live_ = 0, here_ = 0;
   ChunkIndex high_;  // one past the highest chunk ever used
   std::uint64_t arrivals_ = 0, faults_ = 0, op_serial_ = 1;
   std::uint32_t op_pinned_ = 0, op_largest_ = 0, largest_op_ = 0;  // chunks; held ones are counted in held_

@@ -17,7 +17,8 @@ void Engine::catch_up(const detail::StepStart& start, Ticks step_begins) {
     if (step_begins + first_use < now) continue;  // the plan took over in the middle of a step
     for (const ChunkIndex c : chunks) {
       const ChunkState state = books_[c].state;
-      if (books_[c].live > 0 && (state == ChunkState::away || state == ChunkState::evicting))
+      if (books_[c].live > 0 &&
+          (state == ChunkState::away || state == ChunkState::evicting || state == ChunkState::in_place))
         queues_.catching_up.push_back({c, step_begins + first_use});
     }
   }

@@ -2,7 +2,8 @@
 //
 //           birth            frame                  hide            write            written
 //   empty --------> unbacked ------> resident -----------> hidden ----> evicting -------> away
-//     ^                                ^ ^ ^ |   needed      |             |              |
+//     ^                                ^ ^ ^ |   needed      |             |           ^  |     lent
+//     |                                | | | |               |             |           +--|--------------> in_place
 //     |                                | | | +-- covered     |    wanted   |              | read
 //     |  frame taken            birth  | | +-----------------+-------------+              |
 //     +------------------ idle <-------+ +---------------- arrived <----------------- fetching
@@ -11,6 +12,7 @@
 // Every state but resident becomes empty when the last tensor of the chunk dies. `covered` lies beside resident:
 // Engine::observe() parks the frame to see whether the running op touches the chunk. `dropped` follows
 // resident and parked states; it becomes resident by the frame of a scratch chunk in which its bytes were recomputed.
+// `in_place` follows `away` and goes back to it: it has no frame, and its slot's own memory is shown at it.
 #pragma once
 #include <cstdint>
 
@@ -25,6 +27,7 @@ enum class ChunkState : std::uint8_t {
   hidden,    // tensors; the frame is parked ahead of its write
   evicting,  // the frame is being written
   away,      // tensors, in the chunk's slot only
+  in_place,  // the same, and threads use them there
   fetching,  // the slot is being read
   arrived,   // in a parked frame and in the slot
   dropped,   // tensors, but no frame, and no bytes until they are recomputed
@@ -48,7 +51,9 @@ constexpr bool may_become(ChunkState from, ChunkState to) noexcept {
     case evicting:
       return to == away || to == resident || to == empty;
     case away:
-      return to == fetching || to == empty;
+      return to == fetching || to == in_place || to == empty;
+    case in_place:
+      return to == away;
     case fetching:
       return to == arrived || to == away || to == empty;  // away: the read failed and is tried again
     case arrived:

@@ -3,8 +3,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "base/assert.h"
 #include "base/quiet_thread.h"
@@ -19,7 +17,11 @@ Engine::Engine(EngineOptions options)
       most_frames_(std::max(options.frames, options.most_frames)),
       program_(options.program != nullptr ? *options.program : host_program()),
       by_hand_(options.by_hand),
-      slow_{.store = std::move(options.store), .given = options.habits, .habits = {}},
+      slow_{.store = std::move(options.store),
+            .given = options.habits,
+            .habits = {},
+            .read_in_place = options.read_in_place,
+            .write_in_place = options.write_in_place},
       words_{.on_message = std::move(options.on_message),
              .describe = std::move(options.describe),
              .on_dropped_wanted = std::move(options.on_dropped_wanted),
@@ -37,6 +39,7 @@ std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool 
   slow_.register_frames = register_frames;
   memory_ = std::move(memory);
   traits_.serves_system_calls = memory_->reach().system_calls;
+  slow_.lends = memory_->reach().lends && slow_.store->is_memory();
   most_frames_ = std::min(most_frames_, std::max(books_.frames(), memory_->most_frames()));
   books_.pool().begin_with(memory_->made());
   if (by_hand_) {
@@ -79,7 +82,8 @@ void Engine::request(ChunkIndex c) {
 }
 
 void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
-  const bool moves = !part.moves.fetches.empty() || !part.moves.departures.empty() || !part.moves.made.empty();
+  const bool moves = !part.moves.fetches.empty() || !part.moves.departures.empty() || !part.moves.made.empty() ||
+                     !part.moves.in_place.empty();
   if (part.repeats && !moves && part.start == nullptr &&
       begin_quick_op(part.tick, op, name, part.operands, part.frames_to_come))
     return;
@@ -90,6 +94,7 @@ void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
   op_.name.assign(name);
   ++figures_.counters.ops;
   enter_and_await(lock, part);
+  slow_down(lock);
 }
 
 // The end of one op and the beginning of another with the same name and number. The section needs its operands and
@@ -106,6 +111,7 @@ void Engine::continue_op(std::span<const OpMoves::Departure> departures, const P
     lock.lock();
   }
   enter_and_await(lock, part);
+  slow_down(lock);
 }
 
 void Engine::end_op(std::span<const OpMoves::Departure> departures) noexcept {
@@ -141,7 +147,7 @@ void Engine::take_over(const QuickOp::What& op) {
 }
 
 bool Engine::is_calm() const noexcept {
-  return books_.all_resident() && watch_ == nullptr && books_.in_flight() == 0 && queues_.urgent.empty() &&
+  return books_.all_present() && watch_ == nullptr && books_.in_flight() == 0 && queues_.urgent.empty() &&
          !queues_.has_fetches() && queues_.evictions.empty() && waiting_frames_ == 0 && busy_.empty() &&
          requests_.settling.empty() && !maker_.winding_down && books_.frames() <= books_.pool().wanted();
 }
@@ -166,11 +172,12 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& par
   if (!words_.step_runs) tell_paged_between_steps();
   books_.begin_op(part.tick);
   take_plan(part);
+  use_in_place(part.moves.in_place);
   const std::span<const ChunkRange> operands = part.operands;
   std::size_t missing = 0;
   for (const ChunkRange range : operands)
     for (const ChunkIndex c : range) {
-      if (books_[c].live == 0) continue;
+      if (books_[c].live == 0 || books_.used_in_place(c)) continue;
       pin(c);
       missing += books_.present(c) ? 0 : 1;
     }
@@ -251,10 +258,6 @@ std::uint64_t Engine::early_touches() const noexcept {
   return figures_.early_touches;
 }
 
-void Engine::wake(ChunkIndex c) {
-  if (Faults* const faults = memory_->faults(); faults != nullptr) faults->wake(c);
-}
-
 void Engine::add_stall(Nanoseconds began, bool in_allocation) {
   const Nanoseconds ended = program_.now();
   ++figures_.counters.stall_count;
@@ -265,62 +268,12 @@ void Engine::add_stall(Nanoseconds began, bool in_allocation) {
         {.step = figures_.step, .op = op_.index, .in_allocation = in_allocation, .began = began, .ended = ended});
 }
 
-void Engine::fault(const Fault& fault) noexcept {
-  std::unique_lock lock(mutex_);
-  if (migrator_.stop) return;  // the memory is ending or has ended, and wakes all waiting threads itself
-  const ChunkIndex c = fault.chunk;
-  const Books::Chunk& chunk = books_[c];
-  if (shown(chunk.state)) {
-    wake(c);
-    return;
-  }
-  if (chunk.live == 0) return stray(c, fault);
-  if (chunk.state == ChunkState::covered) return make_resident(c);  // and no fault of the plan
-  if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
-  if (!chunk.wanted) count_fault(fault);
-  if (fault.write) books_.may_change(c);
-  books_.fault(c);
-  request(c);
-  if (books_.paged()) request_what_follows(c);
-  kick();
-}
-
-void Engine::count_fault(const Fault& fault) {
-  const auto holds = [&](const ChunkRange& range) { return range.contains(fault.chunk); };
-  if (!books_.paged() && std::any_of(op_.operands_of_whole_op.begin(), op_.operands_of_whole_op.end(), holds))
-    ++figures_.early_touches;
-  ++figures_.counters.faults;
-  if (figures_.observer == nullptr) return;
-  const Nanoseconds now = program_.now();
-  figures_.observer->faulted({.step = figures_.step,
-                              .op = op_.index,
-                              .chunk = fault.chunk.value,
-                              .page = fault.page,
-                              .write = fault.write,
-                              .began = now,
-                              .ended = now});
-}
-
-// A fault message can be stale: its thread may already have been woken and have freed the tensor. The page's waiters
-// are woken; a thread that still waits faults again. After 256 such faults the access is a bug in the program.
-void Engine::stray(ChunkIndex c, const Fault& fault) noexcept {
-  constexpr std::uint32_t most_late = 256;
-  if (books_.stray(c) > most_late) {
-    std::array<char, 160> sentence;
-    std::snprintf(sentence.data(), sentence.size(),
-                  "the program touched memory of the arena that belongs to no tensor (freed, or never allocated), in "
-                  "the page at %p",
-                  static_cast<const void*>(fault.address));
-    die(sentence.data());
-  }
-  wake(c);
-}
-
 // --- tracking --------------------------------------------------------------------------------------------------------
 
 void Engine::set_watch(FrameWatch* watch) noexcept {
   const std::lock_guard lock(mutex_);
   disturb();
+  take_all_back();  // it sees frames alone
   FrameWatch* const told = watch != nullptr ? watch : watch_;
   for (const ChunkIndex c : told != nullptr ? books_.used() : ChunkRange()) {
     if (!shown(books_[c].state)) continue;
@@ -369,6 +322,7 @@ void Engine::forget_plan() noexcept {
   queues_.forget_plan();
   op_.ahead.end();
   make_resident_all();
+  take_all_back();
   books_.forget_next_uses();
 }
 

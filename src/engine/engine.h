@@ -58,6 +58,8 @@ struct EngineOptions {
   Observer* observer = nullptr;      // borrowed
   Program* program = nullptr;        // borrowed; nullptr: host_program()
   std::optional<LinkHabits> habits;  // of each slow tier, instead of start()'s measurement
+  // What an op that uses bytes in place waits for them beside, bytes a second; 0: nothing, their memory is slow itself.
+  std::uint64_t read_in_place = 0, write_in_place = 0;
   // Called with the engine's lock held: it takes a note and returns. The session delivers notes where no lock is held.
   // No thread: a call that waits takes the migrator's turns, and run_once() takes one; frames are made when they are
   // needed. For deterministic tests.
@@ -89,9 +91,9 @@ class Engine final : public detail::Executor {
   void run_once() noexcept;  // EngineOptions::by_hand: starts moves, then takes completions
 
   // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, operands that stay in a
-  // slow tier (in_place), recomputations, another order of ops. The store does a move to a slower tier in the
-  // background. A drop is executed as an eviction: an op that lists a tensor as written may read it too (`w -= m`
-  // announces w as written), so that its bytes must survive.
+  // slow tier (in_place) unless it lends(), recomputations, another order of ops. The store does a move to a slower
+  // tier in the background. A drop is executed as an eviction: an op that lists a tensor as written may read it too (`w
+  // -= m` announces w as written), so that its bytes must survive.
   Result<void> accepts(const Plan& plan) const override;
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
@@ -122,6 +124,7 @@ class Engine final : public detail::Executor {
   void observe(std::span<const ChunkRange> operands) noexcept override;
   bool was_touched(ChunkRange operand) const noexcept override;  // some chunk of it, since it was covered
   std::uint32_t slow_tiers() const noexcept { return slow_.store->tiers(); }
+  bool lends() const noexcept { return slow_.lends; }        // ops may use in place what lies in the slow tier
   Program& program() noexcept override { return program_; }  // whose clock times faults, too
 
   // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
@@ -192,6 +195,7 @@ class Engine final : public detail::Executor {
   };
   struct Requests {
     std::vector<Settling> settling;   // gathered under the lock
+    std::vector<SlotIndex> lent;      // gathered under the lock
     std::vector<StoreRequest> next;   // gathered under the lock
     std::vector<StoreRequest> batch;  // the migrator's alone: its submission
   };
@@ -204,6 +208,7 @@ class Engine final : public detail::Executor {
     Ticks due = never;                // of an op with a prediction: what is used from then on is fetched later
     std::uint32_t events = 0;         // births and deaths in it
     bool waits = false;               // for operands
+    Nanoseconds in_place;             // to wait for operands that it uses there
     bool too_large = false;           // for the budget: it runs paged
     std::vector<ChunkIndex> covered;  // chunks that observe() hid
   };
@@ -229,6 +234,8 @@ class Engine final : public detail::Executor {
     std::optional<LinkHabits> given;
     std::vector<LinkHabits> habits;  // of each tier; empty until measured
     bool register_frames = true, registered = false, unregisters = false;
+    bool lends = false;
+    std::uint64_t read_in_place = 0, write_in_place = 0;
   };
   struct SlotsNeeded {
     std::uint32_t reserved = 0;     // of the store
@@ -246,6 +253,14 @@ class Engine final : public detail::Executor {
     bool winding_down = false, failed = false;
     UnusedFrames unused = {};
   };
+
+  // --- operands in place (in_place.cc) ---
+  void use_in_place(std::span<const OpMoves::InPlace> operands);
+  void slow_down(std::unique_lock<std::mutex>& lock);  // the op that begins
+  bool lend(ChunkIndex chunk);
+  bool take_back(ChunkIndex chunk);  // false: it stays where it is
+  void take_all_back();
+  void take_back_dead(ChunkIndex chunk);
 
   // --- the program's side (engine.cc, births.cc, faults.cc) ---
   void wake(ChunkIndex chunk);

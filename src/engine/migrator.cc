@@ -61,10 +61,12 @@ void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexce
 bool Engine::pass_on_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   const std::vector<SlotIndex> given_back = books_.take_given_back();
   const std::vector<Settling> settling = std::exchange(requests_.settling, {});
+  const std::vector<SlotIndex> lent = std::exchange(requests_.lent, {});
   requests_.batch.swap(requests_.next);
   requests_.next.clear();
-  if (given_back.empty() && settling.empty() && requests_.batch.empty()) return false;
+  if (given_back.empty() && settling.empty() && lent.empty() && requests_.batch.empty()) return false;
   lock.unlock();
+  if (!lent.empty()) slow_.store->changed(lent);
   if (!given_back.empty()) slow_.store->discard(given_back);
   for (const Settling& each : settling) slow_.store->settle(each.slot, each.target);
   if (!requests_.batch.empty()) slow_.store->submit(requests_.batch);
@@ -220,6 +222,7 @@ void Engine::start_planned_evictions() {
 
 void Engine::start_planned_fetches() {
   std::uint32_t most = planned_start(StoreRequest::Direction::read);
+  std::vector<Coming> in_use;  // in place, by the op that runs
   while (has_fetches_due() && most > 0 && books_.in_flight() < slow_.store->depth() && waiting_need() == 0 &&
          books_.available() > promised()) {
     const Coming coming = take_next_fetch();
@@ -231,6 +234,7 @@ void Engine::start_planned_fetches() {
     books_.plan_to_stay(c);
     if (chunk.state == ChunkState::hidden || chunk.state == ChunkState::covered) make_resident(c);
     if (chunk.state == ChunkState::evicting) books_.want(c);  // needed again before its write ended: it stays
+    if (chunk.state == ChunkState::in_place && !take_back(c)) in_use.push_back(coming);
     if (chunk.state != ChunkState::away) continue;
     const auto frame = take_parked();
     if (!frame) {
@@ -240,6 +244,7 @@ void Engine::start_planned_fetches() {
     start_fetch(c, *frame, MoveCause::planned);
     --most;
   }
+  queues_.fetches.insert(queues_.fetches.begin(), in_use.begin(), in_use.end());
 }
 
 void Engine::make_room() {

@@ -61,6 +61,10 @@ struct OpMoves {
     // the same, of the op that begins when the tensor there is dead, where that is expected
     std::optional<std::uint32_t> dead_at = {};
   };
+  struct InPlace {
+    ChunkRange chunks;
+    bool read = false, written = false;
+  };
   struct Made {
     ChunkRange chunks;
     std::optional<std::uint64_t> place = {};  // as Fetch::place
@@ -69,6 +73,7 @@ struct OpMoves {
   std::span<const Departure> departures = {};  // when the op has ended
   std::span<const NextUse> next_uses = {};     // of the op's operands, after it
   std::span<const Made> made = {};             // recomputed before the op
+  std::span<const InPlace> in_place = {};      // operands that it uses where they lie, where that is slower memory
 };
 
 // Where a plan expects the tensors that live as its step begins.

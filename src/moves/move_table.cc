@@ -89,7 +89,16 @@ MoveTable tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches st
   std::vector<std::pair<std::uint32_t, OpMoves::Made>> made;
   for (const Recomputation& each : plan.recomputations)
     made.push_back({each.before.value, {.chunks = chunks_of(units, each.tensor)}});
-  return {{parts, fetches}, {parts, departures}, next_uses_of(units), {parts, made}};
+  std::vector<std::pair<std::uint32_t, OpMoves::InPlace>> in_place;
+  for (const InPlace& each : plan.in_place) {
+    const Op& op = units.trace.ops[each.op.value];
+    const auto has = [&](const std::vector<TensorIndex>& list) {
+      return std::binary_search(list.begin(), list.end(), each.tensor);
+    };
+    in_place.push_back(
+        {each.op.value, {.chunks = chunks_of(units, each.tensor), .read = has(op.reads), .written = has(op.writes)}});
+  }
+  return {{parts, fetches}, {parts, departures}, next_uses_of(units), {parts, made}, {parts, in_place}};
 }
 
 }  // namespace vedette::detail

@@ -15,17 +15,22 @@ namespace vedette::detail {
 
 class MoveTable {
  public:
-  explicit MoveTable(std::size_t parts = 0) : MoveTable({parts, {}}, {parts, {}}, {parts, {}}, {parts, {}}) {}
+  explicit MoveTable(std::size_t parts = 0)
+      : MoveTable({parts, {}}, {parts, {}}, {parts, {}}, {parts, {}}, {parts, {}}) {}
   MoveTable(Grouped<OpMoves::Fetch> fetches, Grouped<OpMoves::Departure> departures,
-            Grouped<OpMoves::NextUse> next_uses, Grouped<OpMoves::Made> made)
+            Grouped<OpMoves::NextUse> next_uses, Grouped<OpMoves::Made> made, Grouped<OpMoves::InPlace> in_place)
       : fetches_(std::move(fetches)),
         departures_(std::move(departures)),
         next_uses_(std::move(next_uses)),
-        made_(std::move(made)) {}
+        made_(std::move(made)),
+        in_place_(std::move(in_place)) {}
   std::size_t size() const noexcept { return fetches_.size(); }
   OpMoves operator[](std::size_t part) const {  // lives as long as the table
-    return {
-        .fetches = fetches_[part], .departures = departures_[part], .next_uses = next_uses_[part], .made = made_[part]};
+    return {.fetches = fetches_[part],
+            .departures = departures_[part],
+            .next_uses = next_uses_[part],
+            .made = made_[part],
+            .in_place = in_place_[part]};
   }
   std::span<OpMoves::Fetch> fetches_to_place(std::size_t part) { return fetches_.of(part); }
   std::span<OpMoves::Made> made_to_place(std::size_t part) { return made_.of(part); }
@@ -35,6 +40,7 @@ class MoveTable {
   Grouped<OpMoves::Departure> departures_;
   Grouped<OpMoves::NextUse> next_uses_;
   Grouped<OpMoves::Made> made_;
+  Grouped<OpMoves::InPlace> in_place_;
 };
 
 // Early fetches start one part before the plan says: an executor lets them only into room that the running part needs

@@ -63,10 +63,11 @@ enum class FrameKind : std::uint8_t {
   unregistered,
 };
 
-// The two answers in which mechanisms differ. The CPU reads and writes the frames of all of them, at parked() too.
+// The answers in which mechanisms differ. The CPU reads and writes the frames of all of them, at parked() too.
 struct Reach {
   bool system_calls = false;   // a system call waits where a chunk is away; else it fails with EFAULT
   bool keeps_buffers = false;  // frames that are registered for I/O can still move
+  bool lends = false;          // lend() and take_back() work
 };
 
 // Threads that wait for a chunk.
@@ -119,6 +120,11 @@ class ChunkMemory {
   [[nodiscard]] virtual bool hide(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
   // shown at `from` -> shown at `to`. False: as hide().
   [[nodiscard]] virtual bool shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;
+  // Memory that is no frame, chunk_bytes at `memory`, is shown at a chunk that is away: there it is used in place.
+  // False: it cannot be; nothing has changed.
+  [[nodiscard]] virtual bool lend(std::byte* /*memory*/, ChunkIndex) noexcept { return false; }
+  // The end of that, atomic as hide(). False: its pages are pinned; nothing has changed.
+  [[nodiscard]] virtual bool take_back(ChunkIndex, std::byte* /*memory*/) noexcept { return false; }
   // Where I/O reaches the frame while it is parked (in memories where a frame has a second, permanent address: always).
   virtual std::byte* parked(FrameIndex frame) const noexcept = 0;
 

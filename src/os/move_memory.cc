@@ -78,6 +78,19 @@ class MoveMemory final : public UffdMemory {
   bool shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
     return userfaultfd_.try_move(layout_.chunk(to), layout_.chunk(from), layout_.chunk_bytes());
   }
+  bool lend_fast(std::byte* memory, ChunkIndex chunk) noexcept override {
+    userfaultfd_.move(layout_.chunk(chunk), memory, layout_.chunk_bytes());
+    return true;
+  }
+  // The target has to be registered, and no longer than that: its owner fills it as other memory.
+  bool take_back_fast(ChunkIndex chunk, std::byte* memory) noexcept override {
+    const std::size_t bytes = layout_.chunk_bytes();
+    if (userfaultfd_.register_missing(memory, bytes) != 0) return false;
+    const bool moved = userfaultfd_.try_move(memory, layout_.chunk(chunk), bytes);
+    if (userfaultfd_.unregister(memory, bytes) != 0)
+      die("userfaultfd: the registration of lent memory cannot end; too many mappings (vm.max_map_count)");
+    return moved;
+  }
   // UFFDIO_MOVE refuses the file's mapping as a target, so this once the mapping itself moves.
   void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept override {
     std::byte* const source = parked_fast(frame);

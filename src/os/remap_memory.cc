@@ -41,7 +41,14 @@ class RemapMemory final : public UffdMemory {
   bool keeps_buffers() const noexcept override { return true; }
   void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept override { replace(parked_fast(frame), chunk); }
   bool hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept override {
-    remap_pages(layout_.chunk(chunk), parked_fast(frame), layout_.chunk_bytes());
+    return take_back_fast(chunk, parked_fast(frame));
+  }
+  bool lend_fast(std::byte* memory, ChunkIndex chunk) noexcept override {
+    replace(memory, chunk);
+    return true;
+  }
+  bool take_back_fast(ChunkIndex chunk, std::byte* memory) noexcept override {
+    remap_pages(layout_.chunk(chunk), memory, layout_.chunk_bytes());
     return true;
   }
   // By way of parking, since replace() has a rule for registered sources.

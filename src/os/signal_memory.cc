@@ -41,15 +41,18 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
   void give_back(FrameIndex frame) noexcept override {
     if (clear_entries(parked(frame), layout_.chunk_bytes()) != 0) die("a frame cannot be given back (madvise)");
   }
-  void show(FrameIndex frame, ChunkIndex chunk) noexcept override {
-    remap_pages(parked(frame), layout_.chunk(chunk), layout_.chunk_bytes());
+  void show(FrameIndex frame, ChunkIndex chunk) noexcept override { lend(parked(frame), chunk); }
+  bool hide(ChunkIndex chunk, FrameIndex frame) noexcept override { return take_back(chunk, parked(frame)); }
+  bool lend(std::byte* memory, ChunkIndex chunk) noexcept override {
+    remap_pages(memory, layout_.chunk(chunk), layout_.chunk_bytes());
     gate_->open(chunk);
+    return true;
   }
-  bool hide(ChunkIndex chunk, FrameIndex frame) noexcept override {
+  bool take_back(ChunkIndex chunk, std::byte* memory) noexcept override {
     gate_->close(chunk);
     protect(layout_.chunk(chunk), PROT_NONE);
-    remap_pages(layout_.chunk(chunk), parked(frame), layout_.chunk_bytes());
-    protect(parked(frame), PROT_READ | PROT_WRITE);
+    remap_pages(layout_.chunk(chunk), memory, layout_.chunk_bytes());
+    protect(memory, PROT_READ | PROT_WRITE);
     return true;
   }
   bool shift(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
@@ -74,7 +77,7 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
   // no frame is registered
   Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind, bool) override { return allows(kind); }
   void expect_writes(std::byte*, std::size_t) noexcept override {}
-  Reach reach() const noexcept override { return {.system_calls = false, .keeps_buffers = true}; }
+  Reach reach() const noexcept override { return {.system_calls = false, .keeps_buffers = true, .lends = true}; }
   Faults* faults() noexcept override { return this; }
   Trackable* trackable() noexcept override { return this; }
   std::string_view mechanism() const noexcept override { return "PROT_NONE and SIGSEGV, mremap"; }

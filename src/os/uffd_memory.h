@@ -25,13 +25,17 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
   void show(FrameIndex frame, ChunkIndex chunk) noexcept final;
   bool hide(ChunkIndex chunk, FrameIndex frame) noexcept final;
   bool shift(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept final;
+  bool lend(std::byte* memory, ChunkIndex chunk) noexcept final {
+    return mapped_[chunk.value] == Mapped::anonymous && lend_fast(memory, chunk);
+  }
+  bool take_back(ChunkIndex chunk, std::byte* memory) noexcept final { return take_back_fast(chunk, memory); }
   void wake(ChunkIndex chunk) noexcept final;
   Result<void> allows(FrameKind kind) const final;
   std::byte* parked(FrameIndex frame) const noexcept final;
   Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) final;
   void expect_writes(std::byte* begin, std::size_t bytes) noexcept final;
   Reach reach() const noexcept final {
-    return {.system_calls = userfaultfd_.serves_system_calls(), .keeps_buffers = keeps_buffers()};
+    return {.system_calls = userfaultfd_.serves_system_calls(), .keeps_buffers = keeps_buffers(), .lends = true};
   }
   Faults* faults() noexcept final { return this; }
   Trackable* trackable() noexcept final { return this; }
@@ -50,6 +54,8 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
   virtual void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is anonymous
   virtual bool hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept = 0;
   virtual bool shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex frame) noexcept = 0;
+  virtual bool lend_fast(std::byte* memory, ChunkIndex chunk) noexcept = 0;
+  virtual bool take_back_fast(ChunkIndex chunk, std::byte* memory) noexcept = 0;
   virtual void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept = 0;  // the chunk's mapping is the file's
   // At parked_fast(first) and behind it; 0 or an errno.
   virtual int allocate_fast(FrameIndex first, std::uint32_t count) noexcept = 0;

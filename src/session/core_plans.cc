@@ -276,8 +276,8 @@ void SessionCore::plan_is_made(Bucket& bucket, const Result<void>& made) {
 // A program with memory to spare hears why its guard does nothing.
 void SessionCore::say_that_nothing_moves(const Bucket& ran, const Counters& so_far) {
   constexpr std::uint64_t runs = 3;
-  const std::uint64_t moved =
-      so_far.bytes_in.value + so_far.bytes_out.value + so_far.bytes_dropped.value + so_far.bytes_recomputed.value;
+  const std::uint64_t moved = so_far.bytes_in.value + so_far.bytes_out.value + so_far.bytes_dropped.value +
+                              so_far.bytes_recomputed.value + so_far.bytes_in_place.value;
   if (once_.said_nothing_moves || ran.runs() < runs || moved > 0 || ran.unplanned() > 0) return;
   once_.said_nothing_moves = true;
   messages_.post("all of a step fits: its tensors take " + readable(peak_bytes(ran.plan.planned_trace())) +

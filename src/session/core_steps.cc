@@ -378,7 +378,8 @@ void SessionCore::report_step_end(Nanoseconds now) {
   of_step.live_bytes.value = arena_.live_bytes();
   of_step.peak_bytes.value = arena_.peak_bytes();
   for (auto counter : {&Counters::bytes_in, &Counters::bytes_out, &Counters::bytes_dropped, &Counters::far_bytes_in,
-                       &Counters::far_bytes_out, &Counters::moved_between_slow_tiers, &Counters::bytes_recomputed})
+                       &Counters::far_bytes_out, &Counters::moved_between_slow_tiers, &Counters::bytes_in_place,
+                       &Counters::bytes_recomputed})
     of_step.*counter -= begin_.counters.*counter;
   for (auto counter : {&Counters::stall_count, &Counters::stall_ns, &Counters::faults, &Counters::ops,
                        &Counters::ops_recomputed, &Counters::recompute_ns})

@@ -53,7 +53,7 @@ class Rest {
  private:
   static std::uint64_t moved(const Counters& all) noexcept {
     return all.bytes_in.value + all.bytes_out.value + all.bytes_dropped.value + all.bytes_recomputed.value +
-           all.stall_count + all.faults;
+           all.bytes_in_place.value + all.stall_count + all.faults;
   }
 
   std::atomic<bool> rests_ = false, asked_ = false;

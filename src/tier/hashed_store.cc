@@ -44,6 +44,9 @@ class HashedStore final : public StoreWrapper {
     for (const SlotIndex slot : slots) sum_of(slot) = {};
     inner_->discard(slots);
   }
+  void changed(std::span<const SlotIndex> slots) noexcept override {
+    for (const SlotIndex slot : slots) sum_of(slot) = {};
+  }
   void register_memory(std::byte* memory, Bytes bytes) override {
     inner_->register_memory(memory, bytes);
     describe();

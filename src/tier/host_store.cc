@@ -43,6 +43,8 @@ class HostStore final : public OneTierStore {
 
   Result<void> reserve(std::uint32_t slots) override;
   void shrink(std::uint32_t slots) noexcept override;
+  bool is_memory() const noexcept override { return true; }
+  std::byte* memory_of(SlotIndex slot) noexcept override;
   void register_memory(std::byte*, Bytes) override {}
   void submit(std::span<const StoreRequest> requests) noexcept override;
   std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override;
@@ -53,7 +55,6 @@ class HostStore final : public OneTierStore {
   std::string_view mechanism() const noexcept override { return mechanism_; }
 
  private:
-  std::byte* slot(SlotIndex index) noexcept;
   Result<void> add_block();
   Result<void> fill(std::uint32_t slots);
   Bytes wanted_of(std::size_t block, std::uint32_t slots) const noexcept;
@@ -93,6 +94,7 @@ Result<void> HostStore::add_block() {
   auto block = Mapping::reserve({slot_bytes_.value * std::min<std::uint64_t>(slots_per_block, left)}, huge_page);
   if (!block) return block.error();
   ::madvise(block->data(), block->bytes().value, MADV_HUGEPAGE);  // a wish: smaller pages work as well
+  ::madvise(block->data(), block->bytes().value, MADV_DONTFORK);  // pages that a child shares could not be lent
   if (node_) {
     if (auto preferred = prefer_node(block->data(), block->bytes(), *node_); !preferred) return preferred;
   }
@@ -148,7 +150,7 @@ void HostStore::shrink(std::uint32_t slots) noexcept {
   if (clear_entries(rest, (last.filled - wanted).value) == 0) last.filled = wanted;
 }
 
-std::byte* HostStore::slot(SlotIndex index) noexcept {
+std::byte* HostStore::memory_of(SlotIndex index) noexcept {
   const std::lock_guard lock(growing_);
   VEDETTE_ASSERT(index.value / slots_per_block < blocks_.size());  // reserved
   return blocks_[index.value / slots_per_block].memory.data() + (index.value % slots_per_block) * slot_bytes_.value;
@@ -157,7 +159,7 @@ std::byte* HostStore::slot(SlotIndex index) noexcept {
 void HostStore::submit(std::span<const StoreRequest> requests) noexcept {
   for (const StoreRequest& request : requests) {
     VEDETTE_ASSERT(completed_ - returned_ < ended_.size());  // at most depth() in flight
-    std::byte* place = slot(request.slot);
+    std::byte* place = memory_of(request.slot);
     const bool read = request.direction == StoreRequest::Direction::read;
     std::memcpy(read ? request.memory : place, read ? place : request.memory, slot_bytes_.value);
     ended_[completed_++ % ended_.size()] = {.token = request.token};

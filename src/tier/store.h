@@ -57,6 +57,12 @@ class Store {
   // The plan moves this slot's bytes to another slow tier, in the background. A store that does not have two tiers has
   // nothing to do.
   virtual void settle(SlotIndex slot, TierIndex tier) noexcept = 0;
+  // Slots are memory that the processor reads and writes: their bytes can be used in place.
+  virtual bool is_memory() const noexcept { return false; }
+  // Of a slot that is reserved, where they are. Its pages may be elsewhere while they are used. Any thread.
+  virtual std::byte* memory_of(SlotIndex) noexcept { return nullptr; }
+  // The bytes of these slots may be other ones by now: they were used in place. From the thread of submit().
+  virtual void changed(std::span<const SlotIndex>) noexcept {}
   // Optional: this memory will be used for requests again and again (registered buffers). Failing is not an error:
   // the store goes on without, and mechanism() says so. No bytes: none is registered any more, and the kernel lets go
   // of its pages; no request is in flight.
@@ -99,6 +105,9 @@ class StoreWrapper : public Store {
   void shrink(std::uint32_t slots) noexcept override { inner_->shrink(slots); }
   void discard(std::span<const SlotIndex> slots) noexcept override { inner_->discard(slots); }
   void settle(SlotIndex slot, TierIndex tier) noexcept override { inner_->settle(slot, tier); }
+  bool is_memory() const noexcept final { return inner_->is_memory(); }
+  std::byte* memory_of(SlotIndex slot) noexcept final { return inner_->memory_of(slot); }
+  void changed(std::span<const SlotIndex> slots) noexcept override { inner_->changed(slots); }
   void register_memory(std::byte* memory, Bytes bytes) override { inner_->register_memory(memory, bytes); }
   void submit(std::span<const StoreRequest> requests) noexcept override { inner_->submit(requests); }
   std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override {

@@ -179,6 +179,7 @@ class Rig {
     std::vector<detail::OpMoves::Fetch> fetches;
     std::vector<ChunkRange> evictions;
     std::vector<detail::OpMoves::NextUse> next_uses;
+    std::vector<detail::OpMoves::InPlace> in_place = {};
   };
   void op(
       std::vector<ChunkRange> operands, const Around& around, const std::function<void()>& body = [] {}) {
@@ -192,7 +193,7 @@ class Rig {
     engine_->begin_op({0}, "op",
                       {.tick = ++tick_,
                        .operands = operands,
-                       .moves = {.fetches = around.fetches, .next_uses = around.next_uses},
+                       .moves = {.fetches = around.fetches, .next_uses = around.next_uses, .in_place = around.in_place},
                        .planned = true});
   }
   bool here(std::uint32_t c) {

@@ -1,0 +1,66 @@
+// Accesses that no op announced.
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "base/assert.h"
+#include "engine/engine.h"
+
+namespace vedette {
+
+void Engine::wake(ChunkIndex c) {
+  if (Faults* const faults = memory_->faults(); faults != nullptr) faults->wake(c);
+}
+
+void Engine::fault(const Fault& fault) noexcept {
+  std::unique_lock lock(mutex_);
+  if (migrator_.stop) return;  // the memory is ending or has ended, and wakes all waiting threads itself
+  const ChunkIndex c = fault.chunk;
+  const Books::Chunk& chunk = books_[c];
+  if (shown(chunk.state) || chunk.state == ChunkState::in_place) {
+    wake(c);
+    return;
+  }
+  if (chunk.live == 0) return stray(c, fault);
+  if (chunk.state == ChunkState::covered) return make_resident(c);  // and no fault of the plan
+  if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
+  if (!chunk.wanted) count_fault(fault);
+  if (fault.write) books_.may_change(c);
+  books_.fault(c);
+  request(c);
+  if (books_.paged()) request_what_follows(c);
+  kick();
+}
+
+void Engine::count_fault(const Fault& fault) {
+  const auto holds = [&](const ChunkRange& range) { return range.contains(fault.chunk); };
+  if (!books_.paged() && std::any_of(op_.operands_of_whole_op.begin(), op_.operands_of_whole_op.end(), holds))
+    ++figures_.early_touches;
+  ++figures_.counters.faults;
+  if (figures_.observer == nullptr) return;
+  const Nanoseconds now = program_.now();
+  figures_.observer->faulted({.step = figures_.step,
+                              .op = op_.index,
+                              .chunk = fault.chunk.value,
+                              .page = fault.page,
+                              .write = fault.write,
+                              .began = now,
+                              .ended = now});
+}
+
+// A fault message can be stale: its thread may already have been woken and have freed the tensor. The page's waiters
+// are woken; a thread that still waits faults again. After 256 such faults the access is a bug in the program.
+void Engine::stray(ChunkIndex c, const Fault& fault) noexcept {
+  constexpr std::uint32_t most_late = 256;
+  if (books_.stray(c) > most_late) {
+    std::array<char, 160> sentence;
+    std::snprintf(sentence.data(), sentence.size(),
+                  "the program touched memory of the arena that belongs to no tensor (freed, or never allocated), in "
+                  "the page at %p",
+                  static_cast<const void*>(fault.address));
+    die(sentence.data());
+  }
+  wake(c);
+}
+
+}  // namespace vedette

@@ -1,0 +1,69 @@
+// Operands that an op uses where they lie: in slower memory that the processor reaches, a NUMA node's. The slot's own
+// memory is shown at the chunk. No bytes are copied, and the chunk has no frame.
+//
+// A chunk that was lent stays so until it is fetched, or no plan is followed any more. Until then it counts as present:
+// an op for which its fetch comes too late uses it there.
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/assert.h"
+#include "engine/engine.h"
+#include "os/uffd.h"
+
+namespace vedette {
+
+void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
+  for (const OpMoves::InPlace& operand : operands)
+    for (const ChunkIndex c : operand.chunks) {
+      if (books_[c].live == 0 || (books_[c].state != ChunkState::in_place && !lend(c))) continue;
+      books_.use_in_place(c);
+      figures_.counters.bytes_in_place += chunk_bytes_;
+      if (operand.read) op_.in_place += transfer_time(chunk_bytes_, slow_.read_in_place);
+      if (operand.written) op_.in_place += transfer_time(chunk_bytes_, slow_.write_in_place);
+    }
+}
+
+// As much as memory that is slower than this machine's would cost the op. It counts as a wait for operands.
+void Engine::slow_down(std::unique_lock<std::mutex>& lock) {
+  const Nanoseconds time = std::exchange(op_.in_place, {});
+  if (time.value == 0 || by_hand_) return;
+  constexpr Nanoseconds oversleeps{100'000};
+  const Nanoseconds began = program_.now();
+  lock.unlock();
+  if (time > oversleeps) std::this_thread::sleep_for(std::chrono::nanoseconds((time - oversleeps).value));
+  while (program_.now() - began < time) std::this_thread::yield();
+  lock.lock();
+  add_stall(began, false);
+}
+
+bool Engine::lend(ChunkIndex c) {
+  if (!slow_.lends || watch_ != nullptr || !books_.may_be_lent(c)) return false;
+  const SlotIndex slot = *books_[c].slot;
+  if (!memory_->lend(slow_.store->memory_of(slot), c)) return false;
+  books_.lent(c);
+  requests_.lent.push_back(slot);
+  return true;
+}
+
+bool Engine::take_back(ChunkIndex c) {
+  if (!books_.may_be_taken_back(c)) return false;
+  disturb();
+  if (!memory_->take_back(c, slow_.store->memory_of(*books_[c].slot))) return false;
+  books_.taken_back(c);
+  return true;
+}
+
+void Engine::take_all_back() {
+  if (!slow_.lends) return;
+  for (const ChunkIndex c : books_.used()) take_back(c);
+}
+
+// Its last tensor dies. A transfer of the program that still has pages pinned is waited for.
+void Engine::take_back_dead(ChunkIndex c) {
+  std::byte* const memory = slow_.store->memory_of(*books_[c].slot);
+  for (Patience patience; !memory_->take_back(c, memory);) patience.pause();
+  books_.taken_back(c);
+}
+
+}  // namespace vedette
