@@ -94,7 +94,7 @@ void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
   op_.name.assign(name);
   ++figures_.counters.ops;
   enter_and_await(lock, part);
-  slow_down(lock);
+  slow_down_unlocking(lock);
 }
 
 // The end of one op and the beginning of another with the same name and number. The section needs its operands and
@@ -111,7 +111,7 @@ void Engine::continue_op(std::span<const OpMoves::Departure> departures, const P
     lock.lock();
   }
   enter_and_await(lock, part);
-  slow_down(lock);
+  slow_down_unlocking(lock);
 }
 
 void Engine::end_op(std::span<const OpMoves::Departure> departures) noexcept {

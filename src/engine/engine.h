@@ -58,7 +58,8 @@ struct EngineOptions {
   Observer* observer = nullptr;      // borrowed
   Program* program = nullptr;        // borrowed; nullptr: host_program()
   std::optional<LinkHabits> habits;  // of each slow tier, instead of start()'s measurement
-  // What an op that uses bytes in place waits for them beside, bytes a second; 0: nothing, their memory is slow itself.
+  // Bytes a second: an op that uses bytes in place waits for so long beside. 0: not at all, their memory is slow
+  // itself.
   std::uint64_t read_in_place = 0, write_in_place = 0;
   // Called with the engine's lock held: it takes a note and returns. The session delivers notes where no lock is held.
   // No thread: a call that waits takes the migrator's turns, and run_once() takes one; frames are made when they are
@@ -256,7 +257,7 @@ class Engine final : public detail::Executor {
 
   // --- operands in place (in_place.cc) ---
   void use_in_place(std::span<const OpMoves::InPlace> operands);
-  void slow_down(std::unique_lock<std::mutex>& lock);  // the op that begins
+  void slow_down_unlocking(std::unique_lock<std::mutex>& lock);  // the op that begins
   bool lend(ChunkIndex chunk);
   bool take_back(ChunkIndex chunk);  // false: it stays where it is
   void take_all_back();

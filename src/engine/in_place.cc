@@ -25,7 +25,7 @@ void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
 }
 
 // As much as memory that is slower than this machine's would cost the op. It counts as a wait for operands.
-void Engine::slow_down(std::unique_lock<std::mutex>& lock) {
+void Engine::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
   const Nanoseconds time = std::exchange(op_.in_place, {});
   if (time.value == 0 || by_hand_) return;
   constexpr Nanoseconds oversleeps{100'000};

@@ -2,6 +2,7 @@
 // them as a table. Values without a source are said to be assumed.
 #include <array>
 
+#include "model/slow_memory.h"
 #include "vedette/machine.h"
 
 namespace vedette {
@@ -63,16 +64,21 @@ Machine two_tiers(TwoTiers of) {
   return machine;
 }
 
-// Sentinel's processor: DDR4 over Optane modules that operands may stay in. Six interleaved modules read 39.4 GB/s and
-// write 13.9 GB/s, a random read takes 305 ns (Izraelevitz et al., arXiv 1903.05714). Six modules of each kind have 192
-// GiB over 1.5 TiB on a socket of that paper. Sentinel's own text was not at hand.
-Machine optane_sentinel() {
-  return two_tiers({.fast = {.name = "dram", .capacity = 192_GiB, .addressable = true},
-                    .slow = {.name = "optane", .capacity = {std::uint64_t{3} << 39}, .addressable = true},
-                    .in_per_s = 39'400'000'000,
-                    .out_per_s = 13'900'000'000,
-                    .in_latency = {305},
-                    .out_latency = {305}});
+// Memory over slower memory in which operands may stay (slow_memory.h).
+template <std::size_t index>
+Machine over_slow_memory() {
+  constexpr SlowMemory of = slow_memories[index];
+  return two_tiers({.fast = {.name = std::string(of.fast), .capacity = of.fast_bytes, .addressable = true},
+                    .slow = {.name = std::string(of.slow), .capacity = of.slow_bytes, .addressable = true},
+                    .in_per_s = of.read_bytes_per_s,
+                    .out_per_s = of.write_bytes_per_s,
+                    .in_latency = of.latency,
+                    .out_latency = of.latency});
+}
+
+template <std::size_t index>
+constexpr MachinePreset of_slow_memory() {
+  return {slow_memories[index].name, slow_memories[index].source, over_slow_memory<index>};
 }
 
 // A V100 with 16 GB behind PCIe 3.0 x16, the GPU of SwapAdvisor, Sentinel and DeepUM. Times of pinned copies are those
@@ -131,13 +137,18 @@ constexpr std::array presets{
     MachinePreset{"a100-g10", "G10, MICRO'23: the settings of its published runs", a100_g10},
     MachinePreset{"h200-pcie5", "data sheet, and 50 GB/s each way at once, measured (docs/gpu-facts.md)", h200_pcie5},
     MachinePreset{"h100-pcie5", "data sheet, and the link of an H200 (docs/gpu-facts.md)", h100_pcie5},
+    // Sentinel's processor; its text was not at hand
     MachinePreset{"optane-sentinel", "Sentinel's kind of machine, with rates of Izraelevitz et al., arXiv 1903.05714",
-                  optane_sentinel},
+                  over_slow_memory<0>},
     MachinePreset{"v100-pcie3", "V100 16 GB, with copies as AutoSwap's authors measured them (Apache SINGA)",
                   v100_pcie3},
     MachinePreset{"a100-pcie4", "data sheet, and 25 GB/s each way as nvbandwidth reports say", a100_pcie4},
     MachinePreset{"gh200", "data sheet, and 411 and 170 GB/s as nvbandwidth reports say", gh200},
     MachinePreset{"cxl-x8", "arithmetic of CXL 2.0 x8; sizes and latency assumed", cxl_x8},
+    of_slow_memory<0>(),
+    of_slow_memory<1>(),
+    of_slow_memory<2>(),
+    of_slow_memory<3>(),
 };
 
 }  // namespace

@@ -134,6 +134,8 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
                     .chunk_bytes = o.chunk,
                     .store = hashed(std::move(stack.store), o.checksums ? Hashing::verify : Hashing::remembered),
                     .observer = o.observer,
+                    .read_in_place = stack.read_in_place,
+                    .write_in_place = stack.write_in_place,
                     .on_message = [&core](std::string_view sentence) { core.post(sentence); },
                     .describe = [&core](ChunkIndex chunk) { return core.describe(chunk); },
                     .on_dropped_wanted = [&core](ChunkIndex chunk) { core.dropped_chunk_wanted(chunk); },
@@ -167,6 +169,7 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
       if (o.observer != nullptr) o.observer->writes_bounded({most}, {without});
     }
   }
+  for (Tier& tier : stack.slow) tier.addressable = tier.addressable && engine->lends();
   opened.executor = std::move(engine);
   opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, habits);
   opened.machine.interference_percent = o.interference_percent;

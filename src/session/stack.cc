@@ -17,10 +17,10 @@ namespace vedette::detail {
 std::span<const StackKind> stack_kinds() noexcept {
   static constexpr StackKind kinds[] = {
       {"nvme:DIRECTORY", open_nvme_stack},
-      {"host", open_host_stack},
+      {"host", open_host_stack, true},
       {"host:SIZE+nvme:DIRECTORY", open_host_nvme_stack},
       {"numa:NODE+nvme:DIRECTORY", open_numa_nvme_stack},
-      {"numa:NODE", open_numa_stack},  // behind the longer one, whose end it would take for its argument's
+      {"numa:NODE", open_numa_stack, true},  // behind the longer one, whose end it would take for its argument's
   };
   return kinds;
 }
@@ -130,6 +130,11 @@ Result<Stack> open_stack(const SessionOptions& options) {
                             : "' is no number of bytes a day; write 500GB/day or 2TB/day"),
           .errno_value = 0};
     if (asked->a_day) writes = std::max<std::uint64_t>(1, *asked->a_day / seconds_a_day);
+  }
+  const SlowMemory* const as = at == slow.npos ? nullptr : slow_memory_named(slow.substr(at + 1));
+  for (const StackKind& kind : stack_kinds()) {
+    auto arguments = as != nullptr && kind.is_memory ? arguments_of(kind.usage, slow.substr(0, at)) : std::nullopt;
+    if (arguments) return kind.open(options, {.of_parts = *std::move(arguments), .as_slow_as = as});
   }
   std::string usages;
   for (const StackKind& kind : stack_kinds()) {

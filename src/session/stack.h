@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/slow_memory.h"
 #include "tier/link_habits.h"
 #include "tier/store.h"
 #include "vedette/model.h"
@@ -23,21 +24,25 @@ struct Stack {
   std::vector<Tier> slow;                // fastest first; the machine's tiers 1, 2, ..., and the store's
   std::string disk;                      // the folder of the last slow tier, where that is a disk
   std::uint64_t writes_bytes_per_s = 0;  // at most, to that disk; 0: no bound
+  // as EngineOptions: what an op waits for beside bytes that it uses in place
+  std::uint64_t read_in_place = 0, write_in_place = 0;
 };
 constexpr Bytes no_limit{std::uint64_t{1} << 60};  // of a tier's capacity
 
 constexpr std::uint32_t requests_in_flight = 16;  // bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
 
 // A part of SessionOptions::slow is a scheme, or a scheme, a colon and an argument; parts are joined by '+'. After the
-// last one '@' and a speed may follow, which bounds the slowest tier.
+// last one '@' and a speed may follow, which bounds the slowest tier; after memory, the name of a SlowMemory.
 struct StackArguments {
   std::vector<std::string_view> of_parts;  // whose usage has one
   std::uint64_t bytes_per_s = 0;           // both directions together; 0: no bound
   std::uint64_t writes_bytes_per_s = 0;    // as SessionOptions::max_writes; 0: no bound
+  const SlowMemory* as_slow_as = nullptr;  // nullptr: the memory is what it is
 };
 struct StackKind {
   std::string_view usage;  // "nvme:DIRECTORY", "host:SIZE+nvme:DIRECTORY"
   Result<Stack> (*open)(const SessionOptions& options, const StackArguments& arguments);
+  bool is_memory = false;  // the slow tier; it may be made slower
 };
 std::span<const StackKind> stack_kinds() noexcept;
 
@@ -46,6 +51,10 @@ std::optional<std::vector<std::string_view>> arguments_of(std::string_view usage
 
 // The store within its bounds: of both directions together, and of writes over hours.
 std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, const StackArguments& arguments);
+
+// A store in memory becomes as slow beside this machine's memory as the other is beside its own: copies by a throttle,
+// and uses in place by waits of the engine.
+void make_as_slow(Stack& stack, const SlowMemory& as);
 
 // The store of options.slow. Error: the tier is unknown, or cannot be opened.
 Result<Stack> open_stack(const SessionOptions& options);

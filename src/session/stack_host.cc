@@ -8,7 +8,8 @@ Result<Stack> open_host_stack(const SessionOptions& options, const StackArgument
   if (!store) return store.error();
   Stack stack;
   stack.store = bounded(std::move(*store), arguments);
-  stack.slow.push_back({.name = "host", .capacity = no_limit, .addressable = false});
+  stack.slow.push_back({.name = "host", .capacity = no_limit, .addressable = arguments.as_slow_as != nullptr});
+  if (arguments.as_slow_as != nullptr) make_as_slow(stack, *arguments.as_slow_as);
   return stack;
 }
 

@@ -1,6 +1,6 @@
-// Fast memory over the memory of another NUMA node (or of a CXL device, which is a node without processors), copied;
-// and the same over a file on a disk. Room is what the node has free, never what it has: the store takes it in pieces,
-// and a node that is full is an Error, or the disk's turn.
+// Fast memory over the memory of another NUMA node (or of a CXL device, which is a node without processors). Ops may
+// use their operands there; and the same over a file on a disk. Room is what the node has free, never what it has: the
+// store takes it in pieces, and a node that is full is an Error, or the disk's turn.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -69,7 +69,8 @@ Result<Stack> open_numa_stack(const SessionOptions& options, const StackArgument
   if (!store) return store.error();
   Stack stack;
   stack.store = bounded(std::move(*store), arguments);
-  stack.slow.push_back({.name = "numa", .capacity = argument->room, .addressable = false});
+  stack.slow.push_back({.name = "numa", .capacity = argument->room, .addressable = true});
+  if (arguments.as_slow_as != nullptr) make_as_slow(stack, *arguments.as_slow_as);
   return stack;
 }
 

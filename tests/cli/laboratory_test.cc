@@ -215,10 +215,11 @@ TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
     expect_one_sentence(vedette(on + "/nowhere.json"), 1, "/nowhere.json cannot be opened; is the path right?");
     expect_one_sentence(vedette(on + "/"), 1, "/ cannot be read; it is a directory");
     expect_one_sentence(vedette(on + "'" + empty + "'"), 1, "is empty");
-    expect_one_sentence(
-        vedette(on + trace + " --machine a100"), 1,
-        "there is no machine 'a100' (did you mean 'a100-g10'?), neither a preset (a100-g10, "
-        "h200-pcie5, h100-pcie5, optane-sentinel, v100-pcie3, a100-pcie4, gh200, cxl-x8, this-machine) nor a file");
+    expect_one_sentence(vedette(on + trace + " --machine a100"), 1,
+                        "there is no machine 'a100' (did you mean 'a100-g10'?), neither a preset (a100-g10, "
+                        "h200-pcie5, h100-pcie5, optane-sentinel, v100-pcie3, a100-pcie4, gh200, cxl-x8, optane-2019, "
+                        "cxl-2025, hbm-flat, "
+                        "far-socket, this-machine) nor a file");
     expect_one_sentence(vedette(on + trace + " --machine " + trace), 1,
                         "the file is a vedette-trace-1; a vedette-machine-1 is wanted here");
     for (const char* size : {"0%", "-5%", "nan", "much", "1e30%", "0", "inf", "5 parsecs"})

@@ -98,9 +98,9 @@ class Live : public ::testing::TestWithParam<std::string> {};
 
 constexpr std::uint64_t steps = 8;
 
-Outcome run(const std::string& policy, Bytes budget, Observer* observer = nullptr) {
+Outcome run(const std::string& policy, Bytes budget, Observer* observer = nullptr, const std::string& slow = "host") {
   Outcome outcome;
-  const auto session = open_session(budget, "host", policy, chunk, observer, &outcome.messages);
+  const auto session = open_session(budget, slow, policy, chunk, observer, &outcome.messages);
   Loop loop(*session, 8, 300'000);
   for (std::uint64_t step = 0; step < steps; ++step) outcome.losses.push_back(loop.step(step));
   outcome.state = loop.state();
@@ -126,6 +126,17 @@ TEST_P(Live, EndsWithTheSameBytesInAnyBudget) {
       EXPECT_TRUE(refuses || message.find("has no solver") != std::string::npos) << percent << " %: " << message;
     }
   }
+}
+
+// Slow memory in which ops may use their operands; two of the policies have them do so.
+TEST_P(Live, EndsWithTheSameBytesWhereOperandsMayStayAway) {
+  const Outcome plenty = run(GetParam(), 64_MiB);
+  const Bytes budget{plenty.counters.peak_bytes.value * 4 / 10};
+  const Outcome tight = run(GetParam(), budget, nullptr, "host@cxl-2025");
+  EXPECT_EQ(plenty, tight);
+  EXPECT_LE(tight.counters.resident_max_bytes.value, budget.value);
+  const bool leaves = GetParam() == "vedette" || GetParam() == "sentinel";
+  EXPECT_EQ(tight.counters.bytes_in_place.value > 0, leaves);
 }
 
 // The session plans for the frames that nobody holds: a few less than the budget has.

@@ -1,4 +1,5 @@
-// vedette: our own planner, for slow tiers that are reached by copying.
+// vedette: our own planner, for slow tiers that are reached by copying; what lies in one that ops can use in place may
+// stay there (in_place.h).
 //
 // Its rules are kept from four papers:
 // - Belady 1966: the victim is the tensor needed furthest in the future.
@@ -23,6 +24,7 @@
 #include "policy/canvas/op_times.h"
 #include "policy/makers.h"
 #include "policy/vedette/features.h"
+#include "policy/vedette/in_place.h"
 #include "policy/vedette/machines.h"
 #include "policy/vedette/order.h"
 #include "policy/vedette/rehearsal.h"
@@ -240,6 +242,11 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
     auto found = of_two_tiers(trace, assumed, setting);
     if (!found) return found.error();
     made = *std::move(found);
+  }
+  if (Plan other = planning::leave_in_place(trace, uses, assumed, made->plan);
+      !judged(trace, machine) || !check(trace, machine, other)) {
+    if (!other.in_place.empty()) made->waits = planning::Rehearsal(trace, assumed).of(other)->waits.value;
+    made->plan = std::move(other);
   }
   if (machine.habits.plans_in_turns)
     made->plan = planning::leave_after_the_seam(trace, uses, assumed, std::move(made->plan));
