@@ -91,6 +91,31 @@ Trace training_step() {
   return made;
 }
 
+Machine with_slow_memory_in_place(Bytes capacity, bool addressable) {
+  Machine machine = testing::two_tiers(capacity);
+  machine.tiers[1].addressable = addressable;
+  return machine;
+}
+
+TEST(Vedette, LeavesInPlaceWhatWouldOtherwiseBeWaitedFor) {
+  std::uint32_t left = 0;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    Trace trace = testing::generate_trace(seed, {.layers = 8, .moments = 1});
+    for (Op& each : trace.ops) each.time.value /= 16;  // so that moves are late
+    const Bytes capacity = {std::max(largest_op_bytes(trace).value * 5 / 4, peak_bytes(trace).value * 2 / 5)};
+    const Machine there = with_slow_memory_in_place(capacity, true),
+                  copied = with_slow_memory_in_place(capacity, false);
+    const Plan moves = plan(trace, copied), stays = plan(trace, there);
+    EXPECT_TRUE(moves.in_place.empty());
+    left += static_cast<std::uint32_t>(stays.in_place.size());
+    const auto broken = check(trace, there, stays);
+    EXPECT_FALSE(broken.has_value()) << broken->message;
+    EXPECT_LE(replay(trace, there, stays)->measured.time, replay(trace, copied, moves)->measured.time);
+  }
+  EXPECT_GT(left, 0u);
+}
+
 TEST(Vedette, TakesWhatMovesCostOpsFromTheMachineOrTheDefault) {
   const Trace one = training_step();
   Machine machine = testing::two_tiers({14 * kilo});
