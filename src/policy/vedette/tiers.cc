@@ -107,14 +107,17 @@ class Deal {
     return static_cast<std::int64_t>(trace_.tensors[gap.tensor].bytes.value);
   }
 
+  void keep_near(const Chain& chain, std::int64_t bytes) {
+    change_[std::min(chain.begin, ops_)] += bytes;
+    change_[std::min(chain.end, ops_)] -= bytes;
+    if (chain.end > ops_) change_[0] += bytes, change_[chain.end - ops_] -= bytes;
+  }
+
   // held_[op]: bytes that the nearer tier keeps.
   void hold() {
-    std::fill(change_.begin(), change_.end(), 0);
-    for (const Chain& chain : chains_) {
-      if (chain.tier == further_) continue;
-      change_[std::min(chain.begin, ops_)] += chain.bytes;
-      change_[std::min(chain.end, ops_)] -= chain.bytes;
-      if (chain.end > ops_) change_[0] += chain.bytes, change_[chain.end - ops_] -= chain.bytes;
+    change_ = all_near_;
+    for (const std::uint32_t c : order_) {
+      if (chains_[c].tier == further_) keep_near(chains_[c], -chains_[c].bytes);
     }
     std::int64_t sum = 0;
     most_ = 0;
@@ -124,6 +127,8 @@ class Deal {
 
   // Chains that overlap an op at which the nearer tier is too full, and for which the further one is not too slow.
   void find_candidates(const Link& in, const Link& out) {
+    for (const Chain& chain : chains_) keep_near(chain, chain.bytes);
+    all_near_ = change_;
     hold();
     overflows_ = most_ > capacity_;
     if (!overflows_) return;
@@ -222,6 +227,7 @@ class Deal {
   const TierShares* shares_ = nullptr;
   std::vector<std::int64_t> starts_;         // [op]: when it begins without stalls
   std::vector<std::int64_t> change_, held_;  // [op]
+  std::vector<std::int64_t> all_near_;       // [op]: `change_` where nothing goes far
   std::int64_t most_ = 0;
   bool overflows_ = false;
   std::vector<Chain> chains_;
