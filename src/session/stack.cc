@@ -131,7 +131,7 @@ Result<Stack> open_stack(const SessionOptions& options) {
           .errno_value = 0};
     if (asked->a_day) writes = std::max<std::uint64_t>(1, *asked->a_day / seconds_a_day);
   }
-  const SlowMemory* const as = at == slow.npos ? nullptr : slow_memory_named(slow.substr(at + 1));
+  const SlowMemory* const as = at >= slow.size() ? nullptr : slow_memory_named(slow.substr(at + 1));
   for (const StackKind& kind : stack_kinds()) {
     auto arguments = as != nullptr && kind.is_memory ? arguments_of(kind.usage, slow.substr(0, at)) : std::nullopt;
     if (arguments) return kind.open(options, {.of_parts = *std::move(arguments), .as_slow_as = as});
