@@ -1,4 +1,4 @@
-// What `vedette fits` finds out about a step in one size of memory.
+// Plans of a step in one size of memory, and their figures, for `vedette fits`.
 //
 // Thread rule: functions of their arguments.
 #pragma once

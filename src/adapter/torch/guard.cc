@@ -169,8 +169,7 @@ std::weak_ptr<void> living_state;
 void take_fraction_of(adapter::GpuStorages* gpu, GuardOptions& options) {
   const auto given = std::exchange(last_fraction, std::nullopt);
   if (gpu == nullptr || !given || given->second != options.fast_memory) return;
-  const double bytes = given->first.value * static_cast<double>(gpu->memory_of_device());
-  options.fast_memory = {static_cast<std::uint64_t>(bytes)};
+  options.fast_memory = {static_cast<std::uint64_t>(given->first.value * static_cast<double>(gpu->memory_of_device()))};
   fraction_was_divided.store(false);
 }
 
@@ -245,8 +244,8 @@ Guard::Guard(GuardOptions options) : state_(std::make_shared<State>()) {
   State& state = *state_;
   if (options.fast_memory.value == 0 && !on_gpu) options.fast_memory = fraction(0.5);
   speak(options);
-  const auto say = options.on_message;
-  const auto progress = options.on_progress;
+  const auto& say = state.say = options.on_message;
+  const auto& progress = state.progress = options.on_progress;
   if (const auto sentence = adapter::never_tried(TORCH_VERSION_MINOR, TORCH_VERSION); !sentence.empty()) say(sentence);
   if (options.ranks == 1) options.ranks = adapter::local_ranks();
   if (fraction_was_divided.exchange(false))
@@ -261,8 +260,6 @@ Guard::Guard(GuardOptions options) : state_(std::make_shared<State>()) {
   }
   options.record.clear();
   state.session = Session::open(std::move(options)).value();
-  state.say = say;
-  state.progress = progress;
   state.take_tensors(chunk);
   state.parts[this] = state.session->budget();
   const std::lock_guard lock(living_mutex);

@@ -13,7 +13,7 @@
 #include <string>
 #include <string_view>
 
-#include "profiler/live_session.h"
+#include "adapter/torch/live_session.h"
 #include "profiler/recorder.h"
 #include "vedette/torch.h"
 

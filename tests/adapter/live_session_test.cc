@@ -1,5 +1,5 @@
 // What `vedette top` sees of a session that does not record, and of one that does.
-#include "profiler/live_session.h"
+#include "adapter/torch/live_session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +17,7 @@
 namespace vedette::live_session_test {
 namespace {
 
+using adapter::LiveSession;
 using testing::Loop;
 using testing::open_session;
 

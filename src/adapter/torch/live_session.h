@@ -1,5 +1,5 @@
-// What `vedette top` shows of a session: its counters after a step, at most ten times a second, and the bound of its
-// planned steps. Where the session records, its recorder shows the counters, op by op.
+// The page that `vedette top` shows: counters of a session after a step, at most ten times a second, and the bound of
+// its planned steps. Where the session records, its recorder shows the counters, op by op.
 //
 // Thread rule: the thread of steps.
 #pragma once
@@ -16,7 +16,7 @@
 #include "profiler/live_heat.h"
 #include "vedette/session.h"
 
-namespace vedette {
+namespace vedette::adapter {
 
 class LiveSession {
  public:
@@ -48,4 +48,4 @@ class LiveSession {
   std::thread asks_bound_;
 };
 
-}  // namespace vedette
+}  // namespace vedette::adapter

@@ -1,4 +1,4 @@
-#include "profiler/live_session.h"
+#include "adapter/torch/live_session.h"
 
 #include <bit>
 #include <string>
@@ -8,7 +8,7 @@
 #include "base/quiet_thread.h"
 #include "profiler/gpu_bytes.h"
 
-namespace vedette {
+namespace vedette::adapter {
 
 LiveSession::LiveSession(std::string_view program, std::string_view policy, LivePage* of_recorder, Bound bound)
     : own_(of_recorder == nullptr ? LivePage::make(program) : nullptr),
@@ -75,4 +75,4 @@ void LiveSession::show_bound(const Session& session) {
   });
 }
 
-}  // namespace vedette
+}  // namespace vedette::adapter
