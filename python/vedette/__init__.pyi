@@ -64,7 +64,7 @@ class Counters:
     steps: int
     ops: int
     elapsed_ns: int
-    """Since the first step began."""
+    """From the first step's begin to the last one's end."""
     gpu_bytes: int
     """What this process holds of the GPU's memory in all: the budget, and what lies beside it. This and all below: now; 0 on the CPU."""
     gpu_beside_bytes: int

@@ -378,7 +378,7 @@ Counters SessionCore::counters() const noexcept {
   counters.live_bytes.value = arena_.live_bytes();
   counters.peak_bytes.value = arena_.peak_bytes();
   counters.steps = logger_.step();
-  counters.elapsed_ns = static_cast<std::uint64_t>(once_.signs.elapsed(executor_->program().now()).value);
+  counters.elapsed_ns = static_cast<std::uint64_t>(once_.signs.elapsed().value);
   counters.disk_bytes_out = written_to_disk(counters, machine_);
   count_recomputed(counters);
   return counters;

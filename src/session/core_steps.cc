@@ -79,7 +79,7 @@ void SessionCore::pass_step() {
   if (buckets_.current() != nullptr) executor_->forget_plan();
   buckets_.leave();
   logger_.pass_step();
-  once_.signs.step_ended("planned");
+  once_.signs.step_ended("planned", executor_->program().now());
   executor_->begin_step(logger_.step());
 }
 
@@ -406,7 +406,7 @@ void SessionCore::end_step() noexcept {
     return Nanoseconds{static_cast<std::int64_t>(then.*counter - begin_.counters.*counter)};
   };
   report_step_end(now);
-  once_.signs.step_ended(phase_now());
+  once_.signs.step_ended(phase_now(), now);
   finish_profiling();
   const bool rested = rest_.rests();
   rest_.step_ended(then, logger_.step() > options_.warmup_steps && is_settled());

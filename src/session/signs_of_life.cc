@@ -49,7 +49,8 @@ std::optional<std::string> SignsOfLife::planned(std::uint64_t step, const Trace&
   return line;
 }
 
-void SignsOfLife::step_ended(std::string_view phase) noexcept {
+void SignsOfLife::step_ended(std::string_view phase, Nanoseconds now) noexcept {
+  last_ended_ = now;
   ++(phase == "planned" ? planned_ : phase == "foreseen" ? predicted_ : on_demand_);
 }
 

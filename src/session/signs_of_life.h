@@ -23,10 +23,11 @@ class SignsOfLife {
                                      Bytes budget, const std::optional<Endurance>& rated = {});
 
   bool has_begun() const noexcept { return first_began_.has_value(); }
-  void first_step_begins(Nanoseconds now) noexcept { first_began_ = now; }
-  Nanoseconds elapsed(Nanoseconds now) const noexcept { return first_began_ ? now - *first_began_ : Nanoseconds{}; }
+  void first_step_begins(Nanoseconds now) noexcept { first_began_ = last_ended_ = now; }
+  // From the first step's begin to the last one's end.
+  Nanoseconds elapsed() const noexcept { return first_began_ ? last_ended_ - *first_began_ : Nanoseconds{}; }
   // `phase`: as Session::phase(), at the step's end; a step that rests is planned.
-  void step_ended(std::string_view phase) noexcept;
+  void step_ended(std::string_view phase, Nanoseconds now) noexcept;
 
   // An op outside of any step, where none has begun. A sentence once, after many.
   std::optional<std::string> op_without_a_step();
@@ -38,6 +39,7 @@ class SignsOfLife {
 
  private:
   std::optional<Nanoseconds> first_began_;  // of all steps
+  Nanoseconds last_ended_;
   bool told_plan_ = false;
   std::uint64_t planned_ = 0, predicted_ = 0, on_demand_ = 0, without_a_step_ = 0;
 };
