@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "profiler/exports.h"
 #include "profiler/live.h"
 #include "profiler/recording.h"
+#include "profiler/schema.h"
 #include "profiler/told_run.h"
 
 namespace vedette::gpu_test {
@@ -208,6 +211,34 @@ TEST(OlderRecording, AnswersAsBeforeAndKnowsNoEnergy) {
   Database::open(path, Database::Mode::create).value().run("DROP TABLE op_times");
   EXPECT_THAT(Recording::open(path).error().message, HasSubstr("it lacks the table op_times"));
   EXPECT_FALSE(report::load_run(path).ok());
+}
+
+// samples/schemaN.sql is what the vedette of then wrote of traces/chain4.json, as `sqlite3 FILE .dump` gives it.
+TEST(OlderRecording, OfEachSchemaIsReadAsItWasWritten) {
+  const auto text_of = [](const std::string& path) {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  Trace written = parse_trace(text_of(TRACES "/chain4.json")).value();
+  for (std::int64_t schema = oldest_recording_schema; schema <= recording_schema; ++schema) {
+    SCOPED_TRACE(schema);
+    const std::string path = told::fresh_path("sample" + std::to_string(schema) + ".vedette");
+    const std::string sql = text_of(SAMPLES "/schema" + std::to_string(schema) + ".sql");
+    ASSERT_FALSE(sql.empty()) << "a sample of each schema lies beside this test";
+    {
+      Database database = Database::open(path, Database::Mode::create).value();
+      database.run(sql.c_str());
+      ASSERT_FALSE(database.failure()) << database.failure()->message;
+    }
+    auto recording = Recording::open(path);
+    ASSERT_TRUE(recording) << recording.error().message;
+    EXPECT_EQ(recording->headline().value().origin.schema, schema);
+    const report::Run run = report::load_run(path).value();
+    ASSERT_EQ(run.profiles.size(), 1u);
+    EXPECT_EQ(run.profiles[0].trace.tensors, written.tensors);
+    EXPECT_EQ(run.profiles[0].trace.ops, written.ops);
+    for (const std::string_view table : exported_tables()) EXPECT_NE(csv(path, std::string(table)), "") << table;
+  }
 }
 
 }  // namespace
