@@ -207,6 +207,7 @@ RunResult run_guarded(const RunOptions& options) {
                  .max_writes = options.max_writes,
                  .policy = options.policy,
                  .chunk = {options.chunk},
+                 .warmup_steps = options.warmup_steps,
                  .profile = ticks(options),
                  .tracker = options.tracker,
                  .observer = recorder.get(),

@@ -33,9 +33,10 @@ struct RunOptions {
   std::string policy = "vedette", fast = "dram", slow = "nvme:.", profile, tracker = "best";
   std::uint64_t table_memory = 0;  // of fast_memory, on a GPU: for the hot rows of tables
   bool checksums = false;          // of the bytes in the slow tier
-  std::string max_writes = {};     // as SessionOptions has it
-  bool recompute = false;          // as the policy plans
-  bool recompute_all = false;      // at every opportunity
+  std::string max_writes = {};     // as SessionOptions has it, and the next
+  std::uint32_t warmup_steps = 1;
+  bool recompute = false;      // as the policy plans
+  bool recompute_all = false;  // at every opportunity
   std::uint64_t chunk = std::uint64_t{2} << 20;
   std::string record;               // path of the recording, empty: none
   std::uint64_t plain_step_ns = 0;  // time of a plain step, for the recording; 0: not known

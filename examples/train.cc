@@ -88,6 +88,7 @@ std::vector<std::string> words_of(const RunOptions& options) {
     }
     if (!options.profile.empty()) words.insert(words.end(), {"--profile", options.profile});
     if (options.checksums) words.push_back("--checksums");
+    if (options.warmup_steps != 1) words.insert(words.end(), {"--warmup", std::to_string(options.warmup_steps)});
     if (!options.max_writes.empty()) words.insert(words.end(), {"--max-writes", options.max_writes});
     if (options.table_memory > 0) words.insert(words.end(), {"--table-memory", std::to_string(options.table_memory)});
     if (options.recompute) words.push_back("--recompute");
@@ -379,8 +380,8 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
   add_rank_options(app, options);
   app.add_option("--table-memory", arguments.table_memory,
                  "with --device cuda: so much of the budget is for the hot rows of larger tables");
-  app.add_option("--max-writes", options.max_writes,
-                 "how much of a disk a day may take: 500GB/day, or its rating, 600TBW, of which a day takes its part");
+  app.add_option("--warmup", options.warmup_steps, "steps before the one that is profiled")->capture_default_str();
+  app.add_option("--max-writes", options.max_writes, "what the disk may take: 500GB/day; or its rating, 600TBW");
   app.add_flag("--checksums", options.checksums, "compare what comes back from the slow tier with what went there");
   app.add_flag("--recompute", options.recompute,
                "tensors may be dropped and recomputed by running their ops once more, as the policy plans");

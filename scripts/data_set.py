@@ -4,7 +4,7 @@
     scripts/data_set.py [--build build/release] [--out data-set] [--models resnet18,gpt,bert,recommender] [--keep FOLDER]
 
 Each model trains a few steps in more memory than it needs; in one of them the pages are looked at after every operator. BERT's steps differ in length: it is
-trained from one seed after another until a step of each length was looked at. FOLDER keeps the recordings, and those that are there are not made again. At the end stands a line for each zip, as docs/data-set.md has them.
+trained again with one more step before that one, until a step of each length was looked at. FOLDER keeps the recordings, and those that are there are not made again. At the end stands a line for each zip, as docs/data-set.md has them.
 """
 import argparse
 import csv
@@ -22,20 +22,21 @@ TABLES = ("profiles", "tensors", "tensor_places", "layers", "ops", "operands", "
 LARGEST = 1 << 20
 
 
-def record(build, model, seed, path):
+def record(build, model, warmup, path):
     batch, steps = TRAININGS[model]
     with tempfile.TemporaryDirectory(dir=path.parent) as place:
         made = pathlib.Path(place) / path.name
-        subprocess.run([build / "examples/train", "--model", model, "--batch", str(batch), "--steps", str(steps), "--seed", str(seed), "--fast-memory", "3GiB", "--slow", "host",
+        subprocess.run([build / "examples/train", "--model", model, "--batch", str(batch), "--steps", str(steps), "--warmup", str(warmup), "--fast-memory", "3GiB", "--slow", "host",
                         "--profile", "ops", "--record", made], check=True, capture_output=True)
         made.rename(path)
 
 
 def kinds(recording):
-    """A profile's number by what its step does: the names of its operators, and the sizes of its tensors. And those whose pages were looked at."""
-    with sqlite3.connect(f"file:{recording}?mode=ro", uri=True) as database:
+    """A profile's number by what its step does: the names of its operators, and the sizes of its tensors, but for small ones, which a
+    step that was not looked at leaves out. And the numbers of those whose pages were looked at."""
+    with sqlite3.connect(f"file:{recording}?immutable=1", uri=True) as database:
         found = {tuple(database.execute("SELECT name FROM ops WHERE profile = ? ORDER BY op", (number,))) +
-                 tuple(database.execute("SELECT bytes FROM tensors WHERE profile = ? ORDER BY tensor", (number,))): number
+                 tuple(database.execute("SELECT bytes FROM tensors WHERE profile = ? AND bytes > 65536 ORDER BY bytes", (number,))): number
                  for number, in database.execute("SELECT profile FROM profiles")}
         tracked = {number for number, in database.execute("SELECT profile FROM profiles WHERE tracked = 1")}
     return found, tracked
@@ -44,16 +45,16 @@ def kinds(recording):
 def record_all_kinds(build, model, folder):
     """A list of (recording, profile): a step of each kind, with its pages."""
     chosen, wanted = {}, None
-    for seed in range(1, 65):
-        recording = folder / f"{model}-{seed}.vedette"
+    for warmup in range(1, TRAININGS[model][1]):
+        recording = folder / f"{model}-{warmup}.vedette"
         if not recording.exists():
-            record(build, model, seed, recording)
+            record(build, model, warmup, recording)
         found, tracked = kinds(recording)
         wanted = wanted or set(found)
         chosen.update({kind: (recording, number) for kind, number in found.items() if number in tracked and kind in wanted and kind not in chosen})
         if set(chosen) == wanted:
             return list(chosen.values())
-    raise SystemExit(f"data_set: of {len(wanted)} kinds of {model}'s steps {len(chosen)} were looked at in 64 trainings")
+    raise SystemExit(f"data_set: of {len(wanted)} kinds of {model}'s steps {len(chosen)} were looked at")
 
 
 def pack(profiles, out):
@@ -63,7 +64,7 @@ def pack(profiles, out):
             text = io.StringIO()
             writer = csv.writer(text, lineterminator="\n")
             for new, (recording, number) in enumerate(profiles, 1):
-                with sqlite3.connect(f"file:{recording}?mode=ro", uri=True) as database:
+                with sqlite3.connect(f"file:{recording}?immutable=1", uri=True) as database:
                     rows = database.execute(f"SELECT * FROM {table} WHERE profile = ?", (number,))
                     columns = [column[0] for column in rows.description]
                     if new == 1:
