@@ -2,8 +2,7 @@
 // ASPLOS'20. The text was not at hand: rules and constants are from memory.
 //
 // Kept: memory is carved into pools of size classes; the search is over the order of ops, the map from tensors to
-// classes
-//   and the number of slots of each. The swap plan is derived: where a pool has no free slot, the tensor of that class
+//   classes and the number of slots of each. Swaps are derived: where a pool has no free slot, the tensor of that class
 //   whose next use is furthest leaves (Belady over the known order); it is sent out when its last use before that ends,
 //   and comes back as early as a slot is free; two passes and more make the step's end meet its begin. A genetic search
 //   with a simulated step time as fitness: tournament selection, crossover gene by gene and of orders at a point, the

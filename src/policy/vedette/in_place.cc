@@ -11,6 +11,7 @@
 
 #include "base/readable.h"
 #include "base/time_limit.h"
+#include "model/liveness.h"
 #include "policy/vedette/rehearsal.h"
 
 namespace vedette::planning {
@@ -38,8 +39,7 @@ class InPlacePlans {
   std::optional<Stretch> stretch_of(std::uint32_t fetch, const std::vector<std::uint32_t>& moves) const;
   std::int64_t time(const Extent& extent, TierIndex source, TierIndex target) const {
     const Link* const link = machine_.link(source, target);
-    const Bytes bytes = extent.part ? extent.part->end - extent.part->begin : trace_.tensors[extent.tensor.value].bytes;
-    return link == nullptr ? 0 : transfer_time(bytes, link->bytes_per_s).value;
+    return link == nullptr ? 0 : transfer_time(bytes_of(extent, trace_), link->bytes_per_s).value;
   }
   std::uint32_t after(std::uint32_t op, OpIndex from) const { return (op + n_ - from.value) % n_; }
 
