@@ -434,6 +434,10 @@ void bind_guard(py::module_& module) {
             guard.open().set_fast_memory(share > 0 ? fraction(share) : Bytes{bytes});
           },
           NoGil())
+      .def("place",
+           [session](PythonGuard& guard, const std::string& names, const std::string& tier, bool rule) {
+             guard.open().place(names, tier, rule ? Session::Placement::rule : Session::Placement::hint);
+           })
       .def_property_readonly("budget", [session](PythonGuard& guard) { return session(guard).budget().value; })
       .def_property_readonly("smallest_budget",
                              [session](PythonGuard& guard) { return session(guard).smallest_budget().value; });

@@ -94,8 +94,9 @@ struct Counters {                            // since the session opened, or of 
   Bytes live_bytes, peak_bytes;              // arena, each allocation rounded up to 64
   Bytes resident_bytes, resident_max_bytes;  // frames in use, in-flight buffers included
   std::uint64_t steps = 0, ops = 0;
-  std::uint64_t elapsed_ns = 0;  // since the first step began; 0 in those of one step
-  GpuBytes gpu;                  // now
+  // from the begin of the first step to the end of the last; 0 in those of one step
+  std::uint64_t elapsed_ns = 0;
+  GpuBytes gpu;  // now
   bool operator==(const Counters&) const = default;
 };
 

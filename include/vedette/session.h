@@ -275,6 +275,15 @@ class Session {
   // and small memory is ignored.
   void label(const void* memory, std::string_view name, TensorKind kind);
 
+  // The place of allocations by their names: those that match `names`, a pattern as of a shell ("*.exp_avg*"). `tier`:
+  // "fast", they stay in fast memory; or "slow", ops use them where they lie: of those that outlive a step, where slow
+  // memory can be used in place. Plans keep a rule where there is a plan that does, or a message says so, and a hint
+  // where the step takes no longer by their reckoning. Of several that match the latest counts. Allocations smaller
+  // than a chunk share one: it stays if one of them is to stay. It counts for plans of steps that are profiled later.
+  // Error: unsupported, of another tier, and of "slow" where nothing can be used in place. Thread rule: any thread.
+  enum class Placement : std::uint8_t { hint, rule };
+  Result<void> place(std::string_view names, std::string_view tier, Placement as = Placement::hint);
+
   // The shape of the tensor that fills the allocation around `memory`, for recordings; the first call counts. It is
   // used while wants_shapes(): an observer listens, and the running step may become a profile. Thread rule of
   // wants_shapes(): the thread that announces ops.

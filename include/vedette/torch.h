@@ -111,6 +111,12 @@ class Guard {
   };
   void watch(std::span<const Named> tensors);
 
+  // Session::place(): where tensors lie, by their names in reports ("conv1.weight", "conv1.weight.exp_avg"). Throws its
+  // error as a Failure.
+  void place(std::string_view names, std::string_view tier, Session::Placement as = Session::Placement::hint) {
+    if (const auto placed = session().place(names, tier, as); !placed) throw Failure(placed.error());
+  }
+
   Step step();  // throws the first error of a background thread since the last step
   // in a step: the ops of this scope are one layer, whatever parameters they use
   Layer layer(std::string_view name);

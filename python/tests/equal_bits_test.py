@@ -257,6 +257,27 @@ class StepInBackward(EqualBits):
         self.assertEqual([len(group["params"]) for group in optimizer.param_groups], [2])
 
 
+class PlacedByName(unittest.TestCase):
+    def test_moments_in_far_memory_have_equal_bits(self):
+        for optimizer in ("foreach", "fused"):
+            with self.subTest(optimizer):
+                losses, wanted = plain_run(GPT, text, adam[optimizer], ())
+                budget = peak_of(GPT, text, adam[optimizer]) // 2
+                said = []
+                with vedette.Guard(budget, slow="host@cxl-2025", chunk=chunk, on_message=said.append) as guard:
+                    guard.place("*.exp_avg*", "slow", rule=True)
+                    guard.place("no such name", "fast")
+                    run = Run(GPT, text, adam[optimizer], lambda: guard).steps(steps)
+                    counters = guard.counters
+                    print(f"{self.id()}: {counters.bytes_in_place >> 10} KiB used in place, faults {run.faults}")
+                    self.assertEqual((run.losses, run.state()), (losses, wanted))
+                    self.assertLessEqual(counters.resident_max_bytes, budget)
+                    self.assertGreater(counters.bytes_in_place, 0)
+                    self.assertEqual(sum(run.faults[5:]), 0)
+                    self.assertEqual(sum(sentence.startswith('place("no such name"): no tensor') for sentence in said), 1)
+                    self.assertFalse([sentence for sentence in said if "without the rules" in sentence])
+
+
 class TwoGuards(unittest.TestCase):
     """A student learns from a teacher that is trained, too: two guards share one budget."""
 

@@ -222,6 +222,9 @@ rows = {
         (in_guard(lambda guard: guard.watch(3)), T, r"watch: a int is neither a torch\.nn\.Module nor an optimizer nor a tensor"),
         (in_guard(lambda guard: guard.resident(linear)), T, r"resident: a Linear is no tensor; pin its tensors one by one"),
         (lambda: setattr(small_guard(enabled=False), "fast_memory", "1GiB"), AttributeError, r"fast_memory"),
+        (in_guard(lambda guard: guard.place(linear, "fast")), T, r"place: names=Linear\(.* is no text; write guard\.place\('\*\.exp_avg\*', 'fast'\)"),
+        (in_guard(lambda guard: guard.place("*", "near")), F, r"\"near\" is no place for tensors; write \"fast\" or \"slow\""),
+        (in_guard(lambda guard: guard.place("*", "slow")), F, r"nothing can be used in the slow memory of \"host\""),
     ],
     "wrong unit": [
         (opens(budget="2 gigs"), V, r"fast_memory: '2 gigs' is no size; write '500MiB', '2GiB' or a number of bytes"),

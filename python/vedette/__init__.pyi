@@ -187,6 +187,12 @@ class Guard:
         is missing. A zero-copy send needs it until the send is done. Raises Failure ("out_of_memory") for a tensor that has no
         room in the budget beside what is pinned already.
         """
+    def place(self, names: str, tier: Literal["fast", "slow"], *, rule: bool = False) -> None:
+        """Where tensors lie whose names match a pattern, as of a shell: `guard.place("*.exp_avg*", "slow")`. "fast": they stay in fast
+        memory; "slow": ops use them where they lie, in memory that can be used in place (`slow="numa:1"`). Plans keep a rule where
+        there is a plan that does, or a message says so, and otherwise a hint: where the step takes no longer. Call it before the
+        first step. Raises Failure ("unsupported") for "slow" where nothing can be used in place.
+        """
     def bring_home(self) -> None:
         """Moves what is watched, and its gradients, to ordinary memory; training goes on without the guard. What another library has,
         too, stays where it is, with a message. Raises Failure ("out_of_memory"), and changes nothing, when it does not fit.

@@ -246,6 +246,12 @@ class Guard:
             raise TypeError(f"resident: a {type(tensor).__name__} is no tensor; pin its tensors one by one.")
         return self._core.resident(local(tensor))
 
+    def place(self, names, tier, *, rule=False):
+        for option, value in (("names", names), ("tier", tier)):
+            if not isinstance(value, str):
+                raise TypeError(f"place: {option}={value!r} is no text; write guard.place('*.exp_avg*', 'fast').")
+        self._core.place(names, tier, bool(rule))
+
     def bring_home(self):
         for module, name in self._modules:
             if module() is not None:

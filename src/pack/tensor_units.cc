@@ -50,6 +50,7 @@ TensorUnits tensor_units(const StepLog& log, Bytes chunk) {
     VEDETTE_ASSERT(t.offset % chunk.value == 0);
     made.units.where.push_back({.first = static_cast<std::uint32_t>(t.offset / chunk.value),
                                 .count = static_cast<std::uint32_t>((t.bytes.value + chunk.value - 1) / chunk.value)});
+    made.units.wishes.push_back(t.wish);
     const bool lasts = made.units.trace.tensors[u].persistent;
     made.moments.lives.push_back(
         {lasts ? 0 : moment_of_event(log, t.birth), lasts || t.death == ~0u ? length : moment_of_event(log, t.death)});

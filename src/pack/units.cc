@@ -22,11 +22,13 @@ struct History {               // of one chunk, from a birth to a death
   std::uint32_t birth_op = 0;
   std::int64_t death_op = 0;
   bool persistent = false;
+  Wish wish = Wish::none;
   std::vector<Access> accesses;  // sorted by op, unique
   std::uint32_t largest = 0;     // the tensor that names it
   bool same_as(const History& other) const {
     return birth == other.birth && death == other.death && persistent == other.persistent &&
-           birth_op == other.birth_op && death_op == other.death_op && accesses == other.accesses;
+           birth_op == other.birth_op && death_op == other.death_op && wish == other.wish &&
+           accesses == other.accesses;
   }
 };
 
@@ -79,12 +81,14 @@ std::vector<History> histories(const StepLog& log, std::vector<std::uint32_t> te
                         .death = t.death,
                         .birth_op = t.birth_op,
                         .death_op = death_op,
+                        .wish = t.wish,
                         .accesses = {},
                         .largest = i});
     History& h = result.back();
     h.death = std::max(h.death, t.death);
     h.death_op = std::max(h.death_op, death_op);
     h.persistent |= survives;
+    h.wish = together(h.wish, t.wish);
     if (log.tensors[h.largest].bytes < t.bytes) h.largest = i;
     merge(h.accesses, accesses[i]);
   }
@@ -128,6 +132,7 @@ void add_whole(Units& units, const OpenUnit& unit, const StepLog& log, std::uint
   const TensorIndex index{static_cast<std::uint32_t>(units.where.size())};
   const LoggedTensor& name = log.tensors[h.largest];
   units.where.push_back(unit.where);
+  units.wishes.push_back(h.wish);
   units.trace.tensors.push_back(
       {.name = name.name, .bytes = {unit.where.count * chunk}, .kind = name.kind, .persistent = h.persistent});
   for (const Access& a : h.accesses) {

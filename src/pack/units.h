@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pack/operand_list.h"
+#include "pack/wishes.h"
 #include "vedette/model.h"
 
 namespace vedette {
@@ -26,6 +27,7 @@ struct LoggedTensor {
   bool dies_at_seam = false;        // born in this step, dies before the first op of the next one
   bool in_parts = false;            // some op touches rows of it, others at every step: in no unit
   bool small = false;               // of the slab, on pages of its own for this step only: in no unit
+  Wish wish = Wish::none;           // of the program, by the tensor's name
   std::vector<std::int64_t> shape;  // as Tensor's, as is the site
   Site site;
 };
@@ -73,6 +75,7 @@ struct UnitChunks {  // where a unit lies: chunks [first, first + count) of the 
 struct Units {
   Trace trace;                    // tensors are units
   std::vector<UnitChunks> where;  // where[u] for each tensor of the trace
+  std::vector<Wish> wishes;       // of each unit
   // frames_to_come[i][k]: after the k-th allocation or release inside op i, the number of further frames the op will
   // still take. The migrator leaves that many free.
   std::vector<std::vector<std::uint32_t>> frames_to_come;

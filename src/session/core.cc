@@ -315,6 +315,23 @@ void SessionCore::label(const void* memory, std::string_view name, TensorKind ki
   logger_.label(found->first, kind);
 }
 
+Result<void> SessionCore::place(std::string_view names, std::string_view tier, Session::Placement as) {
+  const auto refusal = [&](std::string why) {
+    return Error{Cause::unsupported, "place(\"" + std::string(names) + "\"): " + std::move(why), 0};
+  };
+  const bool fast = tier == "fast", rule = as == Session::Placement::rule;
+  if (names.empty()) return refusal("no tensor is named so; write a pattern such as \"*.exp_avg*\"");
+  if (!fast && tier != "slow")
+    return refusal("\"" + std::string(tier) + "\" is no place for tensors; write \"fast\" or \"slow\"");
+  if (!fast && (machine_.tiers.size() < 2 || !machine_.tiers[1].addressable))
+    return refusal("nothing can be used in the slow memory of \"" + options_.slow +
+                   "\" without coming back; it can with slow = \"numa:1\", or \"host@cxl-2025\" to try it");
+  const std::lock_guard lock(mutex_);
+  named_places_.add(names,
+                    fast ? (rule ? Wish::fast_rule : Wish::fast_hint) : (rule ? Wish::slow_rule : Wish::slow_hint));
+  return {};
+}
+
 bool SessionCore::wants_shapes() const noexcept {
   return options_.observer != nullptr && logger_.running() && buckets_.current() == nullptr;
 }

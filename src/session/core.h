@@ -23,6 +23,7 @@
 #include "session/buckets.h"
 #include "session/foresight.h"
 #include "session/messages.h"
+#include "session/named_places.h"
 #include "session/op_times.h"
 #include "session/page_profile.h"
 #include "session/plan_in_making.h"
@@ -79,6 +80,7 @@ class SessionCore {
   Result<std::byte*> allocate(const AllocateOptions& allocation);
   void release(std::byte* memory) noexcept;
   void label(const void* memory, std::string_view name, TensorKind kind);
+  Result<void> place(std::string_view names, std::string_view tier, Session::Placement as);
   bool wants_shapes() const noexcept;
   void shape(const void* memory, std::span<const std::int64_t> sizes);
   bool wants_uses_beside() const noexcept;
@@ -195,6 +197,7 @@ class SessionCore {
   void plan_for_turns();
   void begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile);
   void take_plan(PlanInMaking& made);
+  void say_what_places_came_to(Bucket& bucket);
   void plan_is_made(Bucket& bucket, const Result<void>& made);
   void tell_plan(Bucket& bucket);
   void say_that_nothing_moves(const Bucket& ran, const Counters& so_far);
@@ -242,6 +245,7 @@ class SessionCore {
   Rest rest_;
 
   BucketStore buckets_;
+  NamedPlaces named_places_;
   Foresight foresight_{arena_};                        // of steps without a plan
   std::vector<std::unique_ptr<PlanInMaking>> making_;  // plans that are made beside
   std::unique_ptr<PageProfile> pages_;                 // while a step is profiled

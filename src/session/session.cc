@@ -116,6 +116,12 @@ void Session::label(const void* memory, std::string_view name, TensorKind kind) 
   if (!is_off()) core_->label(memory, name, kind);
 }
 
+Result<void> Session::place(std::string_view names, std::string_view tier, Placement as) {
+  const Uncancelled in_here;
+  if (in_child()) return inherited_by_a_child();
+  return is_off() ? Result<void>() : core_->place(names, tier, as);
+}
+
 bool Session::wants_shapes() const noexcept { return !is_off() && core_->wants_shapes(); }
 
 void Session::shape(const void* memory, std::span<const std::int64_t> sizes) {

@@ -2,6 +2,7 @@
 #include "session/step_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "moves/planned_places.h"
 #include "moves/step_start.h"
 #include "pack/large_ops.h"
+#include "vedette/replay.h"
 
 namespace vedette::detail {
 namespace {
@@ -218,11 +220,53 @@ void StepPlan::tabulate_plan() {
 
 // --- a plan is made --------------------------------------------------------------------------------------------------
 
+Result<Plan> StepPlan::Draft::ask_policy(const Trace& trace, const Machine& assumed) {
+  const auto placed = with_wishes(trace, assumed, units.wishes, heeded.value_or(Heeded::none));
+  if (!placed) return policy->prepare(trace, assumed);
+  Result<Plan> rest = policy->prepare(placed->trace, placed->machine);
+  if (!rest) return rest;
+  return with_placed(*placed, trace, *std::move(rest));
+}
+
+Nanoseconds StepPlan::Draft::step_time() const {
+  const auto replayed = replay(planned_trace(), machine, *plan);
+  return replayed ? replayed->measured.time : Nanoseconds{std::numeric_limits<std::int64_t>::max()};
+}
+
+StepPlan::Draft StepPlan::Draft::with_less_heeded() const {
+  return {.options = options,
+          .executor = executor,
+          .units = units,
+          .machine = machine,
+          .policy = make_policy(options.policy, options.seed),
+          .places = places,
+          .fitting = {},
+          .plan = Plan{},
+          .heeded = heeded == Heeded::all ? without_hints(units.wishes) : Heeded::none};
+}
+
 void StepPlan::Draft::make() noexcept {
   if (policy == nullptr) return;
+  const bool chosen = heeded.has_value();
+  if (!chosen) heeded = strongest(units.wishes);
+  make_heeding();
+  if (chosen) return;
+  while (heeded != Heeded::none && !(heeded == Heeded::rules && plan)) {
+    Draft less = with_less_heeded();
+    less.make_heeding();
+    if (plan && (!less.plan || step_time() <= less.step_time())) return;
+    policy = std::move(less.policy);
+    places = std::move(less.places);
+    fitting = std::move(less.fitting);
+    plan = std::move(less.plan);
+    heeded = less.heeded;
+  }
+}
+
+void StepPlan::Draft::make_heeding() {
   if (places) return make_in_places();
   fitting = with_ops_that_fit(units.trace, machine.tiers[0].capacity);
-  plan = policy->prepare(planned_trace(), machine);
+  plan = ask_policy(planned_trace(), machine);
   if (!plan) return;
   if (auto accepted = acceptable(*plan, machine, *executor); !accepted) plan = accepted.error();
 }
@@ -238,7 +282,7 @@ bool StepPlan::Draft::make_in_room(std::uint32_t percent) {
   Machine assumed = machine;
   assumed.tiers[0].capacity = {machine.tiers[0].capacity.value / 100 * percent};
   places->room_percent = percent;
-  plan = policy->prepare(units.trace, assumed);
+  plan = ask_policy(units.trace, assumed);
   if (!plan) return true;
   if (auto accepted = acceptable(*plan, machine, *executor); !accepted) return plan = accepted.error(), true;
   if (leaves_fetches_to_ops(*plan)) return true;  // without places
@@ -268,7 +312,10 @@ void StepPlan::Draft::make_in_places() {
                 .units = units,
                 .machine = machine,
                 .policy = make_policy(options.policy, options.seed),
-                .places = places};
+                .places = places,
+                .fitting = {},
+                .plan = Plan{},
+                .heeded = heeded};
     if (percent < least + smaller || MayBeGivenUp::is_given_up()) return;
     if (!other.make_in_room(percent - smaller) || !other.plan) continue;
     other.look_at_places();
@@ -288,7 +335,8 @@ std::unique_ptr<StepPlan::Draft> StepPlan::drafted(Units units, Moments moments,
                                              .executor = &executor,
                                              .units = std::move(units),
                                              .machine = machine,
-                                             .policy = std::move(policy_)});
+                                             .policy = std::move(policy_),
+                                             .heeded = heeded_});
   if (options_.range)
     draft->places = {.moments = std::move(moments),
                      .range = executor.range_of_plans(),
@@ -328,6 +376,10 @@ Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
   take_back_policy(*draft);
   keep_if_best();
   forget_plan();
+  if (!heeded_ && draft->plan && draft->heeded) {
+    heeded_ = draft->heeded;
+    breaks_rules_ = heeded_ == Heeded::none && without_hints(units_.wishes) == Heeded::rules;
+  }
   fitting_ = std::move(draft->fitting);
   for (std::size_t i = 0; fitting_ && i < least_times_.size(); ++i) fitting_->ops[i].time = least_times_[i];
   if (draft->places) {

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/grouped.h"
@@ -74,12 +75,19 @@ class StepPlan {
     std::optional<Places> places = {};
     std::optional<Trace> fitting = {};
     Result<Plan> plan = Plan{};
+    // Of the units' wishes. Where it is not chosen yet: hints, if the step takes no longer so, and rules, if there is a
+    // plan that keeps them.
+    std::optional<Heeded> heeded = {};
 
     void make() noexcept;  // takes long
     const Trace& planned_trace() const noexcept { return fitting ? *fitting : units.trace; }
     bool suits_memory() const noexcept;  // the stretch for places is what it was when the draft began
 
    private:
+    void make_heeding();
+    Nanoseconds step_time() const;  // of its plan, replayed; there is one
+    Draft with_less_heeded() const;
+    Result<Plan> ask_policy(const Trace& trace, const Machine& assumed);
     void make_in_places();
     bool make_in_room(std::uint32_t percent);  // false: its plan has no places
     void look_at_places();                     // of the plan: its step's waits, and what its copies wait for
@@ -104,6 +112,8 @@ class StepPlan {
   const Trace& planned_trace() const noexcept { return fitting_ ? *fitting_ : units_.trace; }
   const Plan& plan() const noexcept { return plan_; }
   bool has_failed() const noexcept { return has_failed_; }  // the policy was asked, and there is no plan
+  // The program has rules for which there is no plan. True once.
+  bool breaks_rules() noexcept { return std::exchange(breaks_rules_, false); }
   // The times of the log are none: the first measured ones have another plan made.
   void was_not_measured() noexcept { times_are_guesses_ = not_measured_ = true; }
   bool has_policy() const noexcept { return policy_ != nullptr || in_draft_; }
@@ -165,7 +175,8 @@ class StepPlan {
   Nanoseconds least_;                 // of whole steps by plan_; 0: none yet
   std::uint32_t steps_ = 0;           // that were measured by plan_
   std::optional<Placed> best_;        // of the plans before plan_
-  bool back_to_best_ = false, has_failed_ = false;
+  bool back_to_best_ = false, has_failed_ = false, breaks_rules_ = false;
+  std::optional<Heeded> heeded_;  // of the wishes, by the first plan
   std::unique_ptr<Policy> policy_;
   bool in_draft_ = false;  // the policy is
   MoveTable moves_;

@@ -99,6 +99,15 @@ class Loop {
     }
   }
 
+  // "layer0.weight", "layer0.moment", and so on.
+  void give_names() {
+    for (std::size_t l = 0; l < weights_.size(); ++l) {
+      const std::string layer = "layer" + std::to_string(l);
+      session_.label(weights_[l].address(), layer + ".weight", TensorKind::weight);
+      session_.label(moments_[l].address(), layer + ".moment", TensorKind::optimizer);
+    }
+  }
+
   // Tells the session how its ops run again.
   void give_recipes() {
     recipes_ = true;
