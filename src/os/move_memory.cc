@@ -78,18 +78,21 @@ class MoveMemory final : public UffdMemory {
   bool shift_fast(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
     return userfaultfd_.try_move(layout_.chunk(to), layout_.chunk(from), layout_.chunk_bytes());
   }
+  // Lent memory is registered until its pages are back: it is their target then, and the kernel leaves it alone. Of
+  // other memory that wants huge pages it makes one where some pages are missing, and fills in zeros (khugepaged).
   bool lend_fast(std::byte* memory, ChunkIndex chunk) noexcept override {
+    if (lent_ == most_lent) return false;
+    if (userfaultfd_.register_missing(memory, layout_.chunk_bytes()) != 0) return false;
     userfaultfd_.move(layout_.chunk(chunk), memory, layout_.chunk_bytes());
+    ++lent_;
     return true;
   }
-  // The target has to be registered, and no longer than that: its owner fills it as other memory.
   bool take_back_fast(ChunkIndex chunk, std::byte* memory) noexcept override {
-    const std::size_t bytes = layout_.chunk_bytes();
-    if (userfaultfd_.register_missing(memory, bytes) != 0) return false;
-    const bool moved = userfaultfd_.try_move(memory, layout_.chunk(chunk), bytes);
-    if (userfaultfd_.unregister(memory, bytes) != 0)
+    if (!userfaultfd_.try_move(memory, layout_.chunk(chunk), layout_.chunk_bytes())) return false;
+    if (userfaultfd_.unregister(memory, layout_.chunk_bytes()) != 0)
       die("userfaultfd: the registration of lent memory cannot end; too many mappings (vm.max_map_count)");
-    return moved;
+    --lent_;
+    return true;
   }
   // UFFDIO_MOVE refuses the file's mapping as a target, so this once the mapping itself moves.
   void show_over_file(FrameIndex frame, ChunkIndex chunk) noexcept override {
@@ -117,6 +120,9 @@ class MoveMemory final : public UffdMemory {
     return error;
   }
 
+  // Each may cut two mappings, of which the kernel allows 65,530 by default (vm.max_map_count).
+  static constexpr std::uint32_t most_lent = 16'000;
+  std::uint32_t lent_ = 0;  // chunks
   Fillers fillers_{Bytes{layout_.chunk_bytes()}, layout_.node()};
 };
 

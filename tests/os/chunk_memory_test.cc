@@ -74,6 +74,29 @@ std::size_t wrong_words(Pager& pager, std::uint32_t c, std::uint64_t version) {
   return wrong;
 }
 
+// A part of memory that wants huge pages is lent, and the kernel makes a huge page of what is left, as khugepaged does in
+// the background: the hole must not be filled before the pages are back.
+TEST_P(ChunkMemoryTest, LentMemoryComesBackAlsoWhereTheKernelMakesHugePages) {
+  MAKE_OR_SKIP(pager, 2, 1);
+  if (!pager.memory().reach().lends) GTEST_SKIP() << "this memory lends nothing";
+  constexpr std::size_t huge = std::size_t{2} << 20;
+  constexpr int collapse = 25;  // MADV_COLLAPSE, Linux 6.1
+  const std::size_t bytes = std::max(huge, 2 * pager.chunk_bytes());
+  auto lender = Mapping::reserve({bytes}, {huge}).value();
+  ::madvise(lender.data(), bytes, MADV_HUGEPAGE);
+  std::memset(lender.data(), 3, bytes);
+  std::byte* const lent = lender.data() + pager.chunk_bytes();
+  ASSERT_TRUE(pager.memory().lend(lent, {1}));
+  EXPECT_EQ(pager.chunk(1)[pager.chunk_bytes() - 1], std::byte{3});
+  std::memset(pager.chunk(1), 4, pager.chunk_bytes());
+  ::madvise(lender.data(), bytes, collapse);  // may be refused: then nothing was filled
+  ASSERT_TRUE(pager.memory().take_back({1}, lent));
+  for (std::size_t i = 0; i < bytes; i += 4096) {
+    const std::byte* const at = lender.data() + i;
+    EXPECT_EQ(*at, at >= lent && at < lent + pager.chunk_bytes() ? std::byte{4} : std::byte{3}) << i;
+  }
+}
+
 TEST_P(ChunkMemoryTest, BytesSurviveRandomMoves) {
   MAKE_OR_SKIP(pager, 12, 5);
   std::mt19937_64 random(1);
