@@ -49,13 +49,14 @@ enum class Live : std::uint8_t {
   host_pageable,
   disk_bytes_out,  // written to the disk, at the last step's end; 0 where no tier is one
   bound_ns,        // no plan's step of the profiled ops is faster; 0: not known
-  steps_ns,        // of all steps so far, or since the first began
+  steps_ns,        // from the begin of the first step to the end of the last
+  bytes_in_place,  // that ops used where they lay, in slower memory
   // bytes that live, by the time since their last use: of them heat_bins, from hot to cold (profiler/live_heat.h)
   heat,
   heat_end = heat + 8,
   count_ = heat_end
 };
-inline constexpr std::uint64_t live_version = 4;
+inline constexpr std::uint64_t live_version = 5;
 inline constexpr const char* live_phases[] = {"starting", "warm-up", "profiling", "planned", "foreseen"};
 
 constexpr Live heat_bin(std::size_t bin) noexcept {

@@ -34,7 +34,6 @@ class LiveHeat {
 };
 
 struct ForTop {                               // beside the counters
-  Machine machine;                            // as told last
   LiveHeat heat;                              // of the step profiled last
   std::size_t heat_place = LiveHeat::places;  // shown last
 };

@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "base/quiet_thread.h"
-#include "model/wear.h"
 #include "profiler/events.h"
 #include "profiler/gpu_bytes.h"
 #include "profiler/live.h"
@@ -54,6 +53,7 @@ constexpr std::size_t most_births = 1 << 20;  // of a step; later ones have no s
 struct StepBegin {
   Nanoseconds at;
   ProcessUse use;
+  std::optional<Nanoseconds> first;  // of all steps
 };
 
 }  // namespace
@@ -219,7 +219,6 @@ void Recorder::opened(const Machine& machine, std::string_view policy, Bytes bud
     state_->live->policy(policy);
     state_->live->set(Live::budget_bytes, budget.value);
   }
-  state_->top.machine = machine;
   state_->sizes = {.changes = 0, .least = budget, .most = budget, .last = budget};
   state_->send(
       [record = SessionRecord{machine, std::string(policy), budget, chunk}, energy = &state_->energy](Tables& tables) {
@@ -276,6 +275,7 @@ void Recorder::resized(Nanoseconds, Bytes budget) {
 void Recorder::step_began(std::uint64_t step, Nanoseconds now) {
   state_->step.store(step, std::memory_order_relaxed);
   state_->begun.at = now;
+  if (!state_->begun.first) state_->begun.first = now;
   state_->begun.use = use_of_process();
 }
 
@@ -285,8 +285,10 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
     state_->live->set(Live::last_step_ns, static_cast<std::uint64_t>((now - state_->begun.at).value));
     state_->live->phase(state_->ran.phase);
     state_->live->set(Live::dropped_events, dropped());
-    state_->live->add(Live::steps_ns, static_cast<std::uint64_t>((now - state_->begun.at).value));
-    state_->live->add(Live::disk_bytes_out, written_to_disk(of_this_step, state_->top.machine).value);
+    const Nanoseconds first = state_->begun.first.value_or(now);
+    state_->live->set(Live::steps_ns, static_cast<std::uint64_t>((now - first).value));
+    state_->live->add(Live::bytes_in_place, of_this_step.bytes_in_place.value);
+    state_->live->add(Live::disk_bytes_out, of_this_step.disk_bytes_out.value);
     for (const GpuBytesField& each : gpu_bytes_fields)
       state_->live->set(each.live, (of_this_step.gpu.*each.bytes).value);
   }

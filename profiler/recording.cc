@@ -206,16 +206,18 @@ Result<Headline> Recording::headline() {
       "SELECT COUNT(*), IFNULL(MAX(peak_bytes), 0), IFNULL(MAX(resident_max_bytes), 0), IFNULL(SUM(bytes_in), 0),"
       " IFNULL(SUM(bytes_out), 0), IFNULL(SUM(bytes_dropped), 0), IFNULL(SUM(stall_count), 0),"
       " IFNULL(SUM(stall_ns), 0), IFNULL(SUM(faults), 0), IFNULL(MAX(dropped_events), 0),"
-      " IFNULL(SUM(far_bytes_in), 0), IFNULL(SUM(far_bytes_out), 0), IFNULL(SUM(moved_between_slow_tiers), 0)"
+      " IFNULL(SUM(far_bytes_in), 0), IFNULL(SUM(far_bytes_out), 0), IFNULL(SUM(moved_between_slow_tiers), 0),"
+      " IFNULL(SUM(bytes_in_place), 0)"
       " FROM steps");
   totals.ask();
   if (totals.row()) {
     h.steps = natural(totals, 0);
     h.peak = {natural(totals, 1)};
     h.resident_max = {natural(totals, 2)};
-    h.bytes_in.value = {natural(totals, 3)};
-    h.bytes_out.value = {natural(totals, 4)};
-    h.bytes_dropped.value = {natural(totals, 5)};
+    h.moved = {.in = {natural(totals, 3)},
+               .out = {natural(totals, 4)},
+               .dropped = {natural(totals, 5)},
+               .in_place = {natural(totals, 13)}};
     h.stall_count = natural(totals, 6);
     h.stall_time = {totals.integer(7)};
     h.faults = natural(totals, 8);

@@ -46,6 +46,10 @@ struct StepsByPhase {
   std::uint64_t warm_up = 0, profiling = 0, planned = 0;
 };
 
+struct MovedBytes {  // between fast memory and slower tiers; in_place: that ops used where they lay in one
+  Bytes in, out, dropped, in_place;
+};
+
 struct FarBytes {  // of all steps, with two slow tiers: from and to the far one, and between them
   Bytes in, out, between;
 };
@@ -60,8 +64,8 @@ struct Headline {
   std::string program, policy;
   Bytes budget, chunk;
   std::uint64_t steps = 0;
-  Bytes peak, resident_max;                  // largest of all steps
-  Bytes bytes_in, bytes_out, bytes_dropped;  // of all steps
+  Bytes peak, resident_max;  // largest of all steps
+  MovedBytes moved;          // of all steps
   FarBytes far;
   std::uint64_t stall_count = 0, faults = 0, dropped_events = 0;
   Nanoseconds stall_time;   // of all steps

@@ -47,7 +47,7 @@ CREATE TABLE steps(step INTEGER PRIMARY KEY, phase TEXT NOT NULL, bucket TEXT, b
   stall_ns INTEGER NOT NULL, faults INTEGER NOT NULL, live_bytes INTEGER NOT NULL, peak_bytes INTEGER NOT NULL,
   resident_bytes INTEGER NOT NULL, resident_max_bytes INTEGER NOT NULL, ops INTEGER NOT NULL, dropped_events INTEGER NOT NULL,
   process_bytes INTEGER, far_bytes_in INTEGER NOT NULL, far_bytes_out INTEGER NOT NULL,
-  moved_between_slow_tiers INTEGER NOT NULL);
+  moved_between_slow_tiers INTEGER NOT NULL, bytes_in_place INTEGER NOT NULL);
 CREATE TABLE step_noise(step INTEGER PRIMARY KEY, elapsed_ns INTEGER NOT NULL, processor_ns INTEGER NOT NULL,
   switches INTEGER NOT NULL, watched_ns INTEGER NOT NULL, steal_ns INTEGER,
   processor_wait_ns INTEGER, memory_wait_ns INTEGER, io_wait_ns INTEGER);
@@ -66,7 +66,9 @@ CREATE TABLE recomputations(step INTEGER NOT NULL, recomputation INTEGER NOT NUL
   PRIMARY KEY(step, recomputation)) WITHOUT ROWID;
 )";
 
-// Schema 6 lacks a column of links; schema 5 two tables of stacks, too; schema 4 one more, and a column of op_times.
+// Schema 7 lacks a column of steps; schema 6 one of links, too; schema 5 two tables of stacks, too; schema 4 one more,
+// and a column of op_times.
+constexpr std::string_view column_of_8 = ", bytes_in_place INTEGER NOT NULL";
 constexpr std::string_view column_of_7 = ", alone_bytes_per_s INTEGER NOT NULL";
 constexpr std::string_view tables_of_6[] = {"CREATE TABLE stacks(", "CREATE TABLE tensor_stacks("};
 constexpr std::string_view table_of_5 = "CREATE TABLE step_energy(", column_of_5 = ", stream INTEGER";
@@ -80,6 +82,7 @@ void leave_out(std::string& sql, std::string_view table) {
 
 std::string recording_schema_sql(std::int64_t schema) {
   std::string sql = newest;
+  if (schema < 8) sql.erase(sql.find(column_of_8), column_of_8.size());
   if (schema < 7) sql.erase(sql.find(column_of_7), column_of_7.size());
   if (schema < 6)
     for (const std::string_view table : tables_of_6) leave_out(sql, table);
@@ -94,7 +97,8 @@ std::string newest_views_sql(std::int64_t schema) {
   if (schema == recording_schema) return {};
   std::string sql =
       "PRAGMA temp_store=MEMORY;"
-      "CREATE TEMP VIEW links AS SELECT *, 0 AS alone_bytes_per_s FROM main.links;";
+      "CREATE TEMP VIEW steps AS SELECT *, 0 AS bytes_in_place FROM main.steps;";
+  if (schema < 7) sql += "CREATE TEMP VIEW links AS SELECT *, 0 AS alone_bytes_per_s FROM main.links;";
   if (schema < 6)
     sql +=
         "CREATE TEMP VIEW stacks AS SELECT 0 AS stack, 0 AS position, '' AS frame WHERE 0;"

@@ -9,7 +9,7 @@ namespace vedette {
 
 constexpr std::string_view sqlite_files_begin = "SQLite format 3";  // and so do recordings
 constexpr std::int64_t recording_application_id = 0x76647474;       // "vdtt", in the file's header
-constexpr std::int64_t recording_schema = 7;                        // user_version in the file's header
+constexpr std::int64_t recording_schema = 8;                        // user_version in the file's header
 constexpr std::int64_t oldest_recording_schema = 4;                 // that is read
 
 // The statements that make every table of a recording of that schema, in one string.

@@ -180,7 +180,7 @@ Tables::Tables(Database database)
       fault_(database_, "INSERT INTO faults VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
       recomputed_(database_, "INSERT INTO recomputations VALUES(?, ?, ?, ?, ?, ?, ?, ?)"),
       step_(database_,
-            "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+            "INSERT OR REPLACE INTO steps VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
       noise_(database_, "INSERT OR REPLACE INTO step_noise VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)"),
       energy_(database_, "INSERT OR REPLACE INTO step_energy VALUES(?, ?, ?, ?)") {}
 
@@ -348,7 +348,7 @@ void Tables::step(const StepRecord& r) {
   step_.run(r.step, r.phase, bucket, r.began.value, r.ended.value, c.bytes_in.value, c.bytes_out.value,
             c.bytes_dropped.value, c.stall_count, c.stall_ns, c.faults, c.live_bytes.value, c.peak_bytes.value,
             c.resident_bytes.value, c.resident_max_bytes.value, c.ops, r.dropped_events, r.process_bytes,
-            c.far_bytes_in.value, c.far_bytes_out.value, c.moved_between_slow_tiers.value);
+            c.far_bytes_in.value, c.far_bytes_out.value, c.moved_between_slow_tiers.value, c.bytes_in_place.value);
   if (r.energy)
     energy_.run(r.step, machine_.tiers.empty() ? std::string_view() : std::string_view(machine_.tiers[0].name),
                 r.energy->millijoules, r.energy->watched.value);

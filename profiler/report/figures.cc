@@ -160,9 +160,8 @@ Headline headline_of(const Run& run, const ReportOptions& options) {
     h.step_quartiles = quartiles_of_steady(run);
     h.stall = {static_cast<std::int64_t>(median_of_steady(run, [](const StepRow& s) { return s.counters.stall_ns; }))};
     if (h.median_step.value > 0) h.stall_share = ratio(h.stall, h.median_step);
-    h.bytes_in = {shown.bytes_in};
-    h.bytes_out = {shown.bytes_out};
-    h.bytes_dropped = {shown.bytes_dropped};
+    h.moved = {
+        .in = shown.bytes_in, .out = shown.bytes_out, .dropped = shown.bytes_dropped, .in_place = shown.bytes_in_place};
     h.faults = shown.faults;
   }
   if (h.plain_step && h.median_step.value > 0) h.speed_of_plain = ratio(*h.plain_step, h.median_step);

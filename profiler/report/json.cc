@@ -42,9 +42,10 @@ Json of(const Headline& h) {
           {"speed_of_bound", where(measured, of(h.speed_of_bound))},
           {"stall_ns", where(measured, of(h.stall))},
           {"stall_share", where(measured, of(h.stall_share))},
-          {"bytes_in", where(measured, of(h.bytes_in))},
-          {"bytes_out", where(measured, of(h.bytes_out))},
-          {"bytes_dropped", where(measured, of(h.bytes_dropped))},
+          {"bytes_in", where(measured, of(h.moved.in))},
+          {"bytes_out", where(measured, of(h.moved.out))},
+          {"bytes_dropped", where(measured, of(h.moved.dropped))},
+          {"bytes_in_place", where(measured, of(h.moved.in_place))},
           {"faults", where(measured, h.faults)},
           {"dropped_events", h.dropped_events}};
 }
@@ -115,6 +116,7 @@ Json of(const StepRow& s) {
           {"bytes_in", s.counters.bytes_in.value},
           {"bytes_out", s.counters.bytes_out.value},
           {"bytes_dropped", s.counters.bytes_dropped.value},
+          {"bytes_in_place", s.counters.bytes_in_place.value},
           {"far_bytes_in", s.counters.far_bytes_in.value},
           {"far_bytes_out", s.counters.far_bytes_out.value},
           {"moved_between_slow_tiers", s.counters.moved_between_slow_tiers.value},

@@ -292,7 +292,8 @@ section('fit', 'Fit and speed', 'Does it fit, and how fast is it?', '', (host, r
     ...(run.energy ? [['Energy of a step', 'energy.median_j', joules, ['the median on ' + run.energy.device + '; mean ', figure(run, 'energy.mean_j', joules), ' of ', figure(run, 'energy.steps', count), ', at ', figure(run, 'energy.watts', watts)]]] : []),
     ...(run.gpu ? [['On the GPU, in all', 'gpu.gpu_bytes', bytes, [figure(run, 'gpu.gpu_beside_bytes', bytes), ' beside the budget, at most ', figure(run, 'gpu.gpu_most_beside_bytes', bytes), ': operators that need more ', figure(run, 'gpu.gpu_large_bytes', bytes), ', graphs ', figure(run, 'gpu.gpu_pool_bytes', bytes), ', workspaces ', figure(run, 'gpu.gpu_workspace_bytes', bytes), ', context ', figure(run, 'gpu.gpu_context_bytes', bytes)]], ['Host memory, locked', 'gpu.locked_bytes', bytes, ['tensors lie in ', figure(run, 'gpu.in_locked_bytes', bytes), '; pageable behind it ', figure(run, 'gpu.pageable_bytes', bytes)]]] : []),
     ...(run.wear && run.wear.words !== '' ? [['Written to the disk', 'wear.disk_bytes_out', bytes, ['a step; ', run.wear.words]]] : []),
-    ['Moved in a step', 'headline.bytes_in', bytes, ['in; out ', figure(run, 'headline.bytes_out', bytes), '; faults ', figure(run, 'headline.faults', count)]]]));
+    ['Moved in a step', 'headline.bytes_in', bytes, ['in; out ', figure(run, 'headline.bytes_out', bytes), '; faults ', figure(run, 'headline.faults', count)]],
+    ...(h.bytes_in_place > 0 ? [['Used in place', 'headline.bytes_in_place', bytes, 'by the ops of a step, where they lay in slower memory']] : [])]));
   if (run.steps.length > 0) host.append(element('div', {class: 'card'}, element('h3', {}, 'Step by step'), steps_chart(run)));
 });
 
@@ -545,7 +546,7 @@ function made_with(run) {
 
 function comparison() {
   const list = [['Stays within the budget', 'fits', yes_no], ['Policy', 'policy', text], ['Budget', 'budget_bytes', bytes], ['Peak of live memory', 'peak_bytes', bytes], ['Step, median', 'median_step_ns', time],
-    ['Speed, of plain', 'speed_of_plain', ratio], ['Speed, of the bound', 'speed_of_bound', ratio], ['Stalls in a step', 'stall_ns', time], ['Moved in', 'bytes_in', bytes], ['Moved out', 'bytes_out', bytes], ['Faults', 'faults', count]];
+    ['Speed, of plain', 'speed_of_plain', ratio], ['Speed, of the bound', 'speed_of_bound', ratio], ['Stalls in a step', 'stall_ns', time], ['Moved in', 'bytes_in', bytes], ['Moved out', 'bytes_out', bytes], ['Used in place', 'bytes_in_place', bytes], ['Faults', 'faults', count]];
   // Steps that differ among themselves as much as between the runs rank none of them.
   const [mine, theirs] = runs.map(r => r.headline.step_quartiles_ns), alike = runs.every(r => r.headline.steady_steps > 0) && mine[0] <= theirs[1] && theirs[0] <= mine[1];
   const change = key => {

@@ -36,11 +36,11 @@ struct Headline {
   std::optional<Nanoseconds> compute;    // the ops' own times: no step can be faster
   // no plan is faster: given by ReportOptions, else the longer of compute and the fetches of tensors that cannot stay
   std::optional<Nanoseconds> bound;
-  std::optional<double> speed_of_bound;      // bound / median
-  Nanoseconds stall;                         // a steady step's, the median
-  double stall_share = 0;                    // stall / median_step
-  Bytes bytes_in, bytes_out, bytes_dropped;  // of the shown step
-  std::uint64_t faults = 0;                  // of the shown step
+  std::optional<double> speed_of_bound;  // bound / median
+  Nanoseconds stall;                     // a steady step's, the median
+  double stall_share = 0;                // stall / median_step
+  MovedBytes moved;                      // of the shown step
+  std::uint64_t faults = 0;              // of the shown step
   std::uint64_t dropped_events = 0;
 };
 

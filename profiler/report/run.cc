@@ -69,7 +69,7 @@ void read_steps(Reader& reader, Run& run) {
       reader.database(),
       "SELECT step, began_ns, ended_ns, bytes_in, bytes_out, bytes_dropped, stall_count, stall_ns, faults, live_bytes,"
       " peak_bytes, resident_bytes, resident_max_bytes, ops, dropped_events, phase, bucket, process_bytes,"
-      " far_bytes_in, far_bytes_out, moved_between_slow_tiers"
+      " far_bytes_in, far_bytes_out, moved_between_slow_tiers, bytes_in_place"
       " FROM steps ORDER BY step");
   for (ask.ask(); reader.row(ask);) {
     StepRow& s = run.steps.emplace_back();
@@ -96,6 +96,7 @@ void read_steps(Reader& reader, Run& run) {
     c.far_bytes_in = {reader.natural(ask, 18, "a counter of a step")};
     c.far_bytes_out = {reader.natural(ask, 19, "a counter of a step")};
     c.moved_between_slow_tiers = {reader.natural(ask, 20, "a counter of a step")};
+    c.bytes_in_place = {reader.natural(ask, 21, "a counter of a step")};
     reader.keep(s, {s.phase, s.bucket});
   }
 }

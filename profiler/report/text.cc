@@ -138,7 +138,9 @@ void headline(Lines& out, const Report& a, const Report* b) {
                return fmt::format("{} ({:.1f} %)", readable(h.stall), h.stall_share * 100);
              }));
   out.figure("moved in, out",
-             measured([](const Headline& h) { return readable(h.bytes_in) + ", " + readable(h.bytes_out); }));
+             measured([](const Headline& h) { return readable(h.moved.in) + ", " + readable(h.moved.out); }));
+  if (a.headline.moved.in_place.value > 0 || (b != nullptr && b->headline.moved.in_place.value > 0))
+    out.figure("used in place", measured([](const Headline& h) { return readable(h.moved.in_place); }));
   out.figure("faults in a step", measured([](const Headline& h) { return std::to_string(h.faults); }));
 }
 

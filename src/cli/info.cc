@@ -61,8 +61,9 @@ void print_headline(const Headline& h) {
   print("steps          {} ({} warm-up, {} profiling, {} planned), median {}\n", h.steps, h.by_phase.warm_up,
         h.by_phase.profiling, h.by_phase.planned, milliseconds(h.median_step));
   print("peak           {}, resident at most {}\n", readable(h.peak), readable(h.resident_max));
-  print("moved          {} in, {} out, {} dropped unwritten, {} moves\n", readable(h.bytes_in), readable(h.bytes_out),
-        readable(h.bytes_dropped), h.moves);
+  print("moved          {} in, {} out, {} dropped unwritten, {} moves\n", readable(h.moved.in), readable(h.moved.out),
+        readable(h.moved.dropped), h.moves);
+  if (h.moved.in_place.value > 0) print("in place       {} used by ops where they lay\n", readable(h.moved.in_place));
   if (h.tiers.size() > 2)
     print("               of it {} in and {} out with {}; {} between the slow tiers\n", readable(h.far.in),
           readable(h.far.out), h.tiers.back().name, readable(h.far.between));

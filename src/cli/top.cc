@@ -80,7 +80,7 @@ nlohmann::ordered_json json_of(const LiveReading& reading, const std::optional<E
                              "stall_ns",   "stalls",       "faults",         "resident_bytes",
                              "live_bytes", "budget_bytes", "dropped_events", "energy_mj"};
   constexpr std::array later{std::pair{"disk_bytes_out", Live::disk_bytes_out}, std::pair{"bound_ns", Live::bound_ns},
-                             std::pair{"steps_ns", Live::steps_ns}};
+                             std::pair{"steps_ns", Live::steps_ns}, std::pair{"bytes_in_place", Live::bytes_in_place}};
   static_assert(names.size() + std::size(gpu_bytes_fields) + later.size() + heat_bins ==
                 static_cast<std::size_t>(Live::count_));
   nlohmann::ordered_json json{{"pid", reading.pid}, {"program", reading.program}, {"policy", reading.policy}};
@@ -141,6 +141,7 @@ void print_sample(const Sample& now, const Sample* before, const std::optional<E
   row("moved in", Live::bytes_in, size);
   row("moved out", Live::bytes_out, size);
   if (r[Live::disk_bytes_out] > 0) row("to disk", Live::disk_bytes_out, size);
+  if (r[Live::bytes_in_place] > 0) row("in place", Live::bytes_in_place, size);
   row("stalled", Live::stall_ns, time);
   row("faults", Live::faults, number);
   row("ops", Live::ops, number);

@@ -27,8 +27,7 @@ struct History {               // of one chunk, from a birth to a death
   std::uint32_t largest = 0;     // the tensor that names it
   bool same_as(const History& other) const {
     return birth == other.birth && death == other.death && persistent == other.persistent &&
-           birth_op == other.birth_op && death_op == other.death_op && wish == other.wish &&
-           accesses == other.accesses;
+           birth_op == other.birth_op && death_op == other.death_op && wish == other.wish && accesses == other.accesses;
   }
 };
 

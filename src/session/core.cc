@@ -327,8 +327,8 @@ Result<void> SessionCore::place(std::string_view names, std::string_view tier, S
     return refusal("nothing can be used in the slow memory of \"" + options_.slow +
                    "\" without coming back; it can with slow = \"numa:1\", or \"host@cxl-2025\" to try it");
   const std::lock_guard lock(mutex_);
-  named_places_.add(names,
-                    fast ? (rule ? Wish::fast_rule : Wish::fast_hint) : (rule ? Wish::slow_rule : Wish::slow_hint));
+  logger_.named_places().add(
+      names, fast ? (rule ? Wish::fast_rule : Wish::fast_hint) : (rule ? Wish::slow_rule : Wish::slow_hint));
   return {};
 }
 

@@ -23,7 +23,6 @@
 #include "session/buckets.h"
 #include "session/foresight.h"
 #include "session/messages.h"
-#include "session/named_places.h"
 #include "session/op_times.h"
 #include "session/page_profile.h"
 #include "session/plan_in_making.h"
@@ -245,7 +244,6 @@ class SessionCore {
   Rest rest_;
 
   BucketStore buckets_;
-  NamedPlaces named_places_;
   Foresight foresight_{arena_};                        // of steps without a plan
   std::vector<std::unique_ptr<PlanInMaking>> making_;  // plans that are made beside
   std::unique_ptr<PageProfile> pages_;                 // while a step is profiled

@@ -64,7 +64,6 @@ void give_back_unused([[maybe_unused]] std::size_t ops) {
 // A new sequence of ops.
 void SessionCore::learn() {
   StepLog& log = logger_.finished(arena_);
-  named_places_.mark(log);
   const bool measured = !executor_->traits().times_later || replace_times(log);
   const std::optional<Bytes> range = executor_->range();
   AddressPlan addresses(log, logger_.events(), arena_, options_.chunk,
@@ -150,7 +149,6 @@ void SessionCore::measure_later(Bucket& ran) {
 // The log of the step that ended, with its large ops in sections, is planned anew. Steps go on by the plan before.
 void SessionCore::cut_into_sections_of(Bucket& ran) {
   StepLog log = logger_.finished(arena_);
-  named_places_.mark(log);
   for (std::uint32_t i = 0; i < log.ops.size(); ++i) log.ops[i].time = ran.plan.least_time_of(i);
   StepPlan cut = ran.plan.in_sections(cut_into_sections(std::move(log), ran.sections.sectioned(op_.seen())));
   for (const auto& plan : making_)
@@ -277,7 +275,7 @@ void SessionCore::plan_is_made(Bucket& bucket, const Result<void>& made) {
 }
 
 void SessionCore::say_what_places_came_to(Bucket& bucket) {
-  while (const auto sentence = named_places_.found_nothing()) messages_.post(*sentence);
+  while (const auto sentence = logger_.named_places().found_nothing()) messages_.post(*sentence);
   if (bucket.plan.breaks_rules())
     messages_.post("place(): with all tensors where the rules have them there is no plan for fast memory of " +
                    readable(budget()) + "; steps are planned without the rules");

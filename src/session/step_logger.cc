@@ -189,6 +189,7 @@ StepLog& StepLogger::finished(const Arena& arena) {
       t.dies_at_seam = true;
     }
   }
+  named_places_.mark(log_);
   return log_;
 }
 

@@ -23,6 +23,7 @@
 #include "pack/units.h"
 #include "session/arena.h"
 #include "session/logged_offsets.h"
+#include "session/named_places.h"
 #include "vedette/birth_observer.h"
 
 namespace vedette::detail {
@@ -84,7 +85,8 @@ class StepLogger {
 
   // The log as planners need it: every living tensor is in it and has a name, and which tensors die before the next
   // step's first op is guessed by which died before this one's.
-  StepLog& finished(const Arena& arena);  // until the next step begins
+  StepLog& finished(const Arena& arena);                          // until the next step begins
+  NamedPlaces& named_places() noexcept { return named_places_; }  // that its tensors get
 
   static constexpr std::size_t most_layers = 4096;  // that are remembered from step to step
 
@@ -117,6 +119,7 @@ class StepLogger {
     std::unordered_map<std::string, LayerIndex, Hash, std::equal_to<>> by_name;
   };
   std::map<Phase, Layers> layer_index_;
+  NamedPlaces named_places_;
 };
 
 }  // namespace vedette::detail

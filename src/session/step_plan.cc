@@ -336,7 +336,7 @@ std::unique_ptr<StepPlan::Draft> StepPlan::drafted(Units units, Moments moments,
                                              .units = std::move(units),
                                              .machine = machine,
                                              .policy = std::move(policy_),
-                                             .heeded = heeded_});
+                                             .heeded = latest_.heeded});
   if (options_.range)
     draft->places = {.moments = std::move(moments),
                      .range = executor.range_of_plans(),
@@ -353,7 +353,7 @@ Result<void> StepPlan::prepare(const Machine& machine, const Executor& executor)
   if (std::exchange(back_to_best_, false)) {
     room_ = {machine.tiers[0].capacity, executor.range_of_plans(), machine.habits.plans_in_turns};
     forget_plan();
-    if (take_best()) return has_failed_ = false, tabulate_plan(), Result<void>();
+    if (take_best()) return latest_.failed = false, tabulate_plan(), Result<void>();
   }
   std::unique_ptr<Draft> draft = drafted(std::move(units_), std::move(moments_), machine, executor);
   draft->make();
@@ -376,9 +376,9 @@ Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
   take_back_policy(*draft);
   keep_if_best();
   forget_plan();
-  if (!heeded_ && draft->plan && draft->heeded) {
-    heeded_ = draft->heeded;
-    breaks_rules_ = heeded_ == Heeded::none && without_hints(units_.wishes) == Heeded::rules;
+  if (!latest_.heeded && draft->plan && draft->heeded) {
+    latest_.heeded = draft->heeded;
+    latest_.breaks_rules = draft->heeded == Heeded::none && without_hints(units_.wishes) == Heeded::rules;
   }
   fitting_ = std::move(draft->fitting);
   for (std::size_t i = 0; fitting_ && i < least_times_.size(); ++i) fitting_->ops[i].time = least_times_[i];
@@ -396,7 +396,7 @@ Result<void> StepPlan::finish(std::unique_ptr<Draft> draft) {
   } else if (!take_best()) {
     made = without_plan(draft->plan.error(), *draft);
   }
-  has_failed_ = !made;
+  latest_.failed = !made;
   tabulate_plan();
   return made;
 }

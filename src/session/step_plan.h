@@ -111,9 +111,9 @@ class StepPlan {
   // As it was planned: units().trace, but for operands of ops that need more than fast memory has.
   const Trace& planned_trace() const noexcept { return fitting_ ? *fitting_ : units_.trace; }
   const Plan& plan() const noexcept { return plan_; }
-  bool has_failed() const noexcept { return has_failed_; }  // the policy was asked, and there is no plan
+  bool has_failed() const noexcept { return latest_.failed; }  // the policy was asked, and there is no plan
   // The program has rules for which there is no plan. True once.
-  bool breaks_rules() noexcept { return std::exchange(breaks_rules_, false); }
+  bool breaks_rules() noexcept { return std::exchange(latest_.breaks_rules, false); }
   // The times of the log are none: the first measured ones have another plan made.
   void was_not_measured() noexcept { times_are_guesses_ = not_measured_ = true; }
   bool has_policy() const noexcept { return policy_ != nullptr || in_draft_; }
@@ -175,8 +175,11 @@ class StepPlan {
   Nanoseconds least_;                 // of whole steps by plan_; 0: none yet
   std::uint32_t steps_ = 0;           // that were measured by plan_
   std::optional<Placed> best_;        // of the plans before plan_
-  bool back_to_best_ = false, has_failed_ = false, breaks_rules_ = false;
-  std::optional<Heeded> heeded_;  // of the wishes, by the first plan
+  bool back_to_best_ = false;
+  struct {  // the plan that the policy was asked for last
+    bool failed = false, breaks_rules = false;
+    std::optional<Heeded> heeded;  // of the wishes, since the first plan
+  } latest_;
   std::unique_ptr<Policy> policy_;
   bool in_draft_ = false;  // the policy is
   MoveTable moves_;

@@ -33,11 +33,13 @@ TEST_F(Top, TellsOtherProgramsAllOfIt) {
   const auto json = nlohmann::json::parse(ran.output).at(0);
   EXPECT_EQ(json["program"], "told");
   EXPECT_EQ(json["disk_bytes_out"], 3 * 65536);
-  EXPECT_EQ(json["steps_ns"], 300);
+  EXPECT_EQ(json["steps_ns"], 2'000'100);
+  EXPECT_EQ(json["bytes_in_place"], 3 * 4096);
   EXPECT_EQ(json["bound_ns"], 80);
   EXPECT_DOUBLE_EQ(json["speed_of_bound"].get<double>(), 0.8);
-  EXPECT_NEAR(json["disk_bytes_a_day"].get<double>(), 65536.0 / 100 * 86'400e9, 1e6);
-  EXPECT_NEAR(json["endurance_share_a_day"].get<double>(), 65536.0 / 100 * 86'400e9 / 600e12, 1e-3);
+  const double a_day = 3 * 65536.0 / 2'000'100 * 86'400e9;
+  EXPECT_NEAR(json["disk_bytes_a_day"].get<double>(), a_day, 1e6);
+  EXPECT_NEAR(json["endurance_share_a_day"].get<double>(), a_day / 600e12, 1e-3);
   EXPECT_EQ(json["locked_bytes"], 0);
   std::uint64_t all = 0;
   ASSERT_EQ(json["heat_bytes"].size(), 8u);
@@ -49,8 +51,8 @@ TEST_F(Top, TellsOtherProgramsAllOfIt) {
 
 TEST_F(Top, ShowsHeatTheBoundAndTheDisk) {
   const std::string text = vedette("top " + pid_ + " --once --endurance 600TBW").output;
-  for (const char* part :
-       {"heat      hot |", "| cold: ", "80 % of the bound", "TB a day", "% of its 600 TBW", "to disk"})
+  for (const char* part : {"heat      hot |", "| cold: ", "80 % of the bound", "TB a day", "% of its 600 TBW",
+                           "to disk", "in place        12.0 KiB"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_THAT(vedette("top " + pid_ + " --once").output, Not(HasSubstr("TBW")));
 }

@@ -74,8 +74,8 @@ std::size_t wrong_words(Pager& pager, std::uint32_t c, std::uint64_t version) {
   return wrong;
 }
 
-// A part of memory that wants huge pages is lent, and the kernel makes a huge page of what is left, as khugepaged does in
-// the background: the hole must not be filled before the pages are back.
+// A part of memory that wants huge pages is lent. The kernel makes a huge page of what is left, as khugepaged does in
+// the background. The hole must not be filled before the pages are back.
 TEST_P(ChunkMemoryTest, LentMemoryComesBackAlsoWhereTheKernelMakesHugePages) {
   MAKE_OR_SKIP(pager, 2, 1);
   if (!pager.memory().reach().lends) GTEST_SKIP() << "this memory lends nothing";

@@ -89,7 +89,7 @@ TEST(Damaged, SaysWhichVersionItIs) {
   change(path, "PRAGMA user_version=1");
   EXPECT_THAT(
       Recording::open(path).error().message,
-      HasSubstr("has schema 1, and this program reads schemas 4 to 7; use the vedette that wrote it, or record anew"));
+      HasSubstr("has schema 1, and this program reads schemas 4 to 8; use the vedette that wrote it, or record anew"));
   change(path, "PRAGMA user_version=99");
   EXPECT_THAT(Recording::open(path).error().message, HasSubstr("or a newer one"));
   EXPECT_EQ(Recording::open(path).error().cause, Cause::unsupported);

@@ -180,6 +180,7 @@ TEST(GpuRecording, TellsStreamsDevicesAndLinksByName) {
 // The table as schema 4 had it, and the number; all else is the same.
 constexpr const char* as_schema_4 = R"(
 CREATE TABLE kept AS SELECT step, op, name, began_ns, ended_ns, resident_bytes, live_bytes FROM op_times;
+ALTER TABLE steps DROP COLUMN bytes_in_place;
 ALTER TABLE links DROP COLUMN alone_bytes_per_s;
 DROP TABLE step_energy;
 DROP TABLE stacks;

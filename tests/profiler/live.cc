@@ -93,7 +93,8 @@ TEST(Live, IsPublishedByTheRecorder) {
   EXPECT_EQ((*reading)[Live::resident_bytes], 65536u);
   EXPECT_EQ((*reading)[Live::budget_bytes], 1048576u);
   EXPECT_EQ((*reading)[Live::disk_bytes_out], 3u * 65536);
-  EXPECT_EQ((*reading)[Live::steps_ns], 300u);
+  EXPECT_EQ((*reading)[Live::steps_ns], 2'000'100u) << "from the first one's begin";
+  EXPECT_EQ((*reading)[Live::bytes_in_place], 3u * 4096);
   EXPECT_EQ((*reading)[Live::bound_ns], 0u) << "LiveSession adds it";
   EXPECT_EQ((*reading)[heat_bin(0)], 75536u) << "the last op reads both tensors";
   EXPECT_EQ((*reading)[heat_bin(heat_bins - 1)], 0u);

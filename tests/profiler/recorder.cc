@@ -62,8 +62,8 @@ TEST(Recorder, WritesARunThatTheReaderSumsUp) {
   EXPECT_EQ(h.steps, 5u);
   EXPECT_EQ(h.peak, Bytes{75541});
   EXPECT_EQ(h.resident_max, Bytes{131072});
-  EXPECT_EQ(h.bytes_in, Bytes{5 * 65536});
-  EXPECT_EQ(h.bytes_out, Bytes{5 * 65536});
+  EXPECT_EQ(h.moved.in, Bytes{5 * 65536});
+  EXPECT_EQ(h.moved.out, Bytes{5 * 65536});
   EXPECT_EQ(h.stall_count, 5u);
   EXPECT_EQ(h.stall_time, Nanoseconds{20});
   EXPECT_EQ(h.faults, 5u);
@@ -119,7 +119,7 @@ TEST(Recorder, LeavesOneFileThatSqlitesOwnShellReads) {
     GTEST_SKIP() << "the sqlite3 shell is missing (Debian package sqlite3)";
   const std::string path = record_run("shell.vedette", 3);
   EXPECT_FALSE(std::filesystem::exists(path + "-wal"));
-  EXPECT_EQ(shell(path, "PRAGMA user_version"), "7\n");
+  EXPECT_EQ(shell(path, "PRAGMA user_version"), "8\n");
   EXPECT_EQ(
       shell(path, "SELECT text, COUNT(*), MIN(ended_ns - began_ns) FROM op_times JOIN names USING(name) GROUP BY text"),
       "mm|6|10\nrelu|3|20\n");

@@ -111,6 +111,8 @@ inline void tell_step(Observer& observer, std::uint64_t step) {
   observer.step_ended(step, at(100),
                       {.bytes_in = {65536},
                        .bytes_out = {65536},
+                       .disk_bytes_out = {65536},
+                       .bytes_in_place = {4096},
                        .stall_count = 1,
                        .stall_ns = 4,
                        .faults = 1,

@@ -41,7 +41,7 @@ TEST(ReportHeadline, SaysWhetherItFitsAndHowFastItIs) {
   EXPECT_EQ(h.bound, Nanoseconds{4000});
   EXPECT_EQ(h.stall, Nanoseconds{15000});
   EXPECT_NEAR(h.stall_share, 15.0 / 110, 1e-9);
-  EXPECT_EQ(h.bytes_in, Bytes{24576});
+  EXPECT_EQ(h.moved.in, Bytes{24576});
   EXPECT_EQ(h.faults, 1u);
 }
 

@@ -44,6 +44,7 @@ void LiveSession::show_counters(const Session& session, std::chrono::nanoseconds
       {Live::bytes_out, counters.bytes_out.value},
       {Live::bytes_dropped, counters.bytes_dropped.value},
       {Live::disk_bytes_out, counters.disk_bytes_out.value},
+      {Live::bytes_in_place, counters.bytes_in_place.value},
       {Live::stall_ns, counters.stall_ns},
       {Live::stalls, counters.stall_count},
       {Live::faults, counters.faults},
