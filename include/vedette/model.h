@@ -101,6 +101,23 @@ struct Link {  // one per ordered pair of tiers that bytes can travel
 
 constexpr bool share_a_bus(const Link& a, const Link& b) noexcept { return a.shared && a.shared == b.shared; }
 
+// The memory of the host as one more limit: the links from and to its tier, and the processor's own work, have its
+// bandwidth together. The processor takes its part first. A byte that a link moves is a byte of it, either way.
+struct HostMemory {
+  TierIndex tier;                           // where it lies; links that do not touch this tier take none of it
+  std::uint64_t bytes_per_s = 0;            // of all together; 0: no limit
+  std::uint64_t processor_bytes_per_s = 0;  // less than all: what the processor's own work takes of it all the time
+  bool operator==(const HostMemory&) const = default;
+
+  bool limits(const Link& link) const noexcept {
+    return bytes_per_s != 0 && (link.source == tier || link.target == tier);
+  }
+  // Bytes a second of all links together, where there is a limit.
+  std::uint64_t left_for_links() const noexcept {
+    return bytes_per_s > processor_bytes_per_s ? bytes_per_s - processor_bytes_per_s : 1;
+  }
+};
+
 // How the executor of a machine carries out a plan's moves, beyond the words of the plan. Default: as they are issued.
 struct Habits {
   bool early_fetches = false;  // a fetch may start while the op before its issue runs, in room that this op leaves free
@@ -127,6 +144,7 @@ struct Machine {
   // added to the ops for each granule that comes to the fastest tier or leaves it alive: its pages are mapped anew
   Nanoseconds remap_time = {};
   Habits habits = {};
+  HostMemory host_memory = {};
   bool operator==(const Machine&) const = default;
 
   const Link* link(TierIndex source, TierIndex target) const noexcept;

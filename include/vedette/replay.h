@@ -12,6 +12,9 @@
 //   of a tensor that is moving out begins when that has ended. Other moves of a tensor that moves do nothing.
 // - Links of one `shared` group split their bus fairly while more than one of them is busy. Links that tell their
 //   shares of a bus (Link::alone_bytes_per_s) are on it; a policy plans with these shares, as in a session.
+// - Links from and to the host's memory have together what the processor leaves of it (Machine::host_memory), and a
+//   link alone has no more. Of what they want, after their buses, they split it as fairly. An operand in place comes
+//   over its link alone.
 // - A fetch starts when its target has room: its size rounded up to Machine::granule in the fastest tier. Unless an op
 //   stalls for it, it leaves free Plan::reserved and the room that the waiting op lacks. It has its room from its start
 //   on.

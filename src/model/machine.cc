@@ -4,13 +4,25 @@
 #include <algorithm>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "model/broken_json.h"
 #include "model/named_format.h"
 
 namespace vedette {
 
+Machine within_host_memory(Machine machine) {
+  const std::uint64_t most = machine.host_memory.left_for_links();
+  for (Link& link : machine.links) {
+    if (!machine.host_memory.limits(link)) continue;
+    link.bytes_per_s = link.bytes_per_s == 0 ? most : std::min(link.bytes_per_s, most);
+    link.alone_bytes_per_s = std::min(link.alone_bytes_per_s, most);
+  }
+  return machine;
+}
+
 Machine on_its_bus(Machine machine) {
+  machine = within_host_memory(std::move(machine));
   for (Link& link : machine.links) {
     if (link.alone_bytes_per_s == 0) continue;
     link.bytes_per_s = link.alone_bytes_per_s;
@@ -94,11 +106,16 @@ void read_tiers(const Json& list, Machine& machine) {
   }
 }
 
+std::optional<TierIndex> tier_of(const Machine& machine, const std::string& name) {
+  for (std::uint32_t k = 0; k < machine.tiers.size(); ++k) {
+    if (machine.tiers[k].name == name) return TierIndex{k};
+  }
+  return std::nullopt;
+}
+
 TierIndex tier_named(const Machine& machine, const Reader& link, const char* key) {
   const std::string name = link.text(key);
-  for (std::uint32_t k = 0; k < machine.tiers.size(); ++k) {
-    if (machine.tiers[k].name == name) return {k};
-  }
+  if (const auto found = tier_of(machine, name)) return *found;
   link.fail("goes " + std::string(key) + " '" + name + "', which is no tier");
 }
 
@@ -124,12 +141,25 @@ void read_links(const Json& list, Machine& machine) {
   }
 }
 
+HostMemory read_host_memory(const Json& json, const Machine& machine) {
+  const Reader host(json, "machine: host_memory", {"tier", "bytes_per_s", "processor_bytes_per_s"});
+  const std::string name = host.text("tier");
+  const auto tier = tier_of(machine, name);
+  if (!tier) host.fail("lies in '" + name + "', which is no tier");
+  const HostMemory read{.tier = *tier,
+                        .bytes_per_s = host.number("bytes_per_s", 1),
+                        .processor_bytes_per_s = host.number_or("processor_bytes_per_s", 0)};
+  if (read.processor_bytes_per_s >= read.bytes_per_s)
+    host.fail("leaves nothing to links; give a processor_bytes_per_s below its bytes_per_s");
+  return read;
+}
+
 Machine read_machine(const Json& json) {
   if (const auto another = another_format(json, format_name)) throw Malformed{"the file " + *another};
   const Reader top(
       json, "machine",
       {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder", "whole_tensors",
-       "interference_percent", "remap_ns", "early_fetches", "writes_wait", "plans_in_turns"});
+       "interference_percent", "remap_ns", "early_fetches", "writes_wait", "plans_in_turns", "host_memory"});
   (void)top.text("format");
   Machine machine;
   read_tiers(top.list("tiers"), machine);
@@ -149,6 +179,7 @@ Machine read_machine(const Json& json) {
   machine.habits = {.early_fetches = top.truth("early_fetches"),
                     .writes_wait = top.truth("writes_wait"),
                     .plans_in_turns = top.truth("plans_in_turns")};
+  if (top.has("host_memory")) machine.host_memory = read_host_memory(top.member("host_memory"), machine);
   return machine;
 }
 
@@ -191,6 +222,10 @@ std::string format_machine(const Machine& machine, std::string_view name) {
   if (machine.habits.early_fetches) json["early_fetches"] = true;
   if (machine.habits.writes_wait) json["writes_wait"] = true;
   if (machine.habits.plans_in_turns) json["plans_in_turns"] = true;
+  if (const HostMemory& host = machine.host_memory; host.bytes_per_s != 0) {
+    json["host_memory"] = {{"tier", machine.tiers.at(host.tier.value).name}, {"bytes_per_s", host.bytes_per_s}};
+    if (host.processor_bytes_per_s != 0) json["host_memory"]["processor_bytes_per_s"] = host.processor_bytes_per_s;
+  }
   return json.dump(2) + "\n";
 }
 

@@ -44,6 +44,12 @@ Machine behind_pcie5(Bytes gpu, Bytes host) {
   return machine;
 }
 
+// The host's memory, tier 1, has so many bytes a second for links and the processor together.
+Machine beside(Machine machine, std::uint64_t host_bytes_per_s) {
+  machine.host_memory = {.tier = {1}, .bytes_per_s = host_bytes_per_s};
+  return machine;
+}
+
 Machine h200_pcie5() { return behind_pcie5({141'000'000'000}, {1'500'000'000'000}); }
 Machine h100_pcie5() { return behind_pcie5({80'000'000'000}, {1'000'000'000'000}); }
 
@@ -78,7 +84,7 @@ Machine over_slow_memory() {
 
 template <std::size_t index>
 constexpr MachinePreset of_slow_memory() {
-  return {slow_memories[index].name, slow_memories[index].source, over_slow_memory<index>};
+  return {slow_memories[index].name, slow_memories[index].source, over_slow_memory<index>, {}};
 }
 
 // A V100 with 16 GB behind PCIe 3.0 x16, the GPU of SwapAdvisor, Sentinel and DeepUM. Times of pinned copies are those
@@ -108,8 +114,38 @@ Machine a100_pcie4() {
   return machine;
 }
 
+// An RTX 4090 with 24 GB (Ada architecture paper) behind PCIe 4.0 x16, with the copies of the A100 there. 512 GiB of
+// host memory are assumed, as there.
+Machine rtx4090_pcie4() {
+  Machine machine = two_tiers({.fast = {.name = "gpu", .capacity = 24_GiB},
+                               .slow = {.name = "host", .capacity = 512_GiB},
+                               .in_per_s = 25'000'000'000,
+                               .out_per_s = 25'000'000'000,
+                               .in_latency = {5'000},
+                               .out_latency = {5'000}});
+  machine.granule = {512};
+  machine.whole_tensors = true;
+  return machine;
+}
+
+// An RTX 5090 with 32 GB (data sheet) beside two Xeon Silver 4510 with 251 GB of DDR5: pinned copies to the GPU reach
+// 56 GB/s, and as many from it are assumed. A processor that reads 70 GB/s leaves them 37, and both have 108 together
+// (github.com/JustVugg/colibri, issue 537). The latency is an H200's.
+Machine rtx5090_pcie5() {
+  Machine machine = two_tiers({.fast = {.name = "gpu", .capacity = 32_GiB},
+                               .slow = {.name = "host", .capacity = {251'000'000'000}},
+                               .in_per_s = 56'000'000'000,
+                               .out_per_s = 56'000'000'000,
+                               .in_latency = {10'000},
+                               .out_latency = {10'000}});
+  machine.granule = {512};
+  machine.whole_tensors = true;
+  return beside(machine, 108'000'000'000);
+}
+
 // A GH200 with 96 GB of HBM3 over 480 GB of LPDDR5X (data sheet). Copies by the copy engines reach 411 GB/s to the GPU
-// and 170 GB/s from it over NVLink-C2C (reports of nvbandwidth). A latency of 2 us is assumed.
+// and 170 GB/s from it over NVLink-C2C (reports of nvbandwidth). A latency of 2 us is assumed. STREAM has 486 GB/s of
+// its LPDDR5X (arXiv 2407.07850); NVIDIA's guide to benchmarks promises 307 of 480 GB, and 400 of 120.
 Machine gh200() {
   Machine machine = two_tiers({.fast = {.name = "gpu", .capacity = {96'000'000'000}},
                                .slow = {.name = "host", .capacity = {480'000'000'000}},
@@ -118,7 +154,23 @@ Machine gh200() {
                                .in_latency = {2'000},
                                .out_latency = {2'000}});
   machine.can_recompute = true;
-  return machine;
+  return beside(machine, 486'000'000'000);
+}
+
+// One GPU of a GB200 with 186 GB of HBM3e, and the 480 GB of LPDDR5X of its Grace (data sheet), whose other GPU rests.
+// Copies reach 350 GB/s each way on the right node (pytorch/torchtitan, pull request 3489). Two GPUs of a GB300 reach
+// 182 to 184 GB/s each where both copy to one Grace, 368 together (nvbandwidth: NVIDIA/Megatron-LM, issue 6491). The
+// latency is the GH200's.
+Machine gb200() {
+  Machine machine = two_tiers({.fast = {.name = "gpu", .capacity = {186'000'000'000}},
+                               .slow = {.name = "host", .capacity = {480'000'000'000}},
+                               .in_per_s = 350'000'000'000,
+                               .out_per_s = 350'000'000'000,
+                               .in_latency = {2'000},
+                               .out_latency = {2'000}});
+  machine.granule = {512};
+  machine.whole_tensors = true;
+  return beside(machine, 368'000'000'000);
 }
 
 // DDR5 over a memory expander behind CXL 2.0 x8 at 32 GT/s: 31.5 GB/s each way by the standard's arithmetic, before its
@@ -143,12 +195,18 @@ constexpr std::array presets{
     MachinePreset{"v100-pcie3", "V100 16 GB, with copies as AutoSwap's authors measured them (Apache SINGA)",
                   v100_pcie3},
     MachinePreset{"a100-pcie4", "data sheet, and 25 GB/s each way as nvbandwidth reports say", a100_pcie4},
-    MachinePreset{"gh200", "data sheet, and 411 and 170 GB/s as nvbandwidth reports say", gh200},
+    MachinePreset{"gh200", "data sheet, and 411 and 170 GB/s as nvbandwidth reports say", gh200,
+                  "486 GB/s, STREAM on a GH200 with 480 GB (arXiv 2407.07850)"},
     MachinePreset{"cxl-x8", "arithmetic of CXL 2.0 x8; sizes and latency assumed", cxl_x8},
     of_slow_memory<0>(),
     of_slow_memory<1>(),
     of_slow_memory<2>(),
     of_slow_memory<3>(),
+    MachinePreset{"rtx4090-pcie4", "Ada architecture paper, and the link of the A100", rtx4090_pcie4},
+    MachinePreset{"rtx5090-pcie5", "data sheet, and 56 GB/s, measured (JustVugg/colibri#537)", rtx5090_pcie5,
+                  "108 GB/s: 70 of the processor beside 37 of the link (JustVugg/colibri#537)"},
+    MachinePreset{"gb200", "data sheet, and 350 GB/s each way, measured (pytorch/torchtitan#3489)", gb200,
+                  "368 GB/s: two GPUs of a GB300 to one Grace (NVIDIA/Megatron-LM#6491)"},
 };
 
 }  // namespace

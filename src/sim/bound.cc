@@ -12,8 +12,8 @@
 //      changed, beside e - 1's workspace and operands. Thus waits before b+1 .. e-1 plus the times of b+1 .. e-1 are at
 //      least (bytes - capacity) / out. A tensor that was changed before e - 1 and is none of its operands has made room
 //      for it when it begins: the same without e - 1's own changes and its time.
-// Both: where one link each way crosses the cut and the two share a bus, fetches and evictions of the same time take
-//      turns: waits and times of the two together are at least the sum of both.
+// Both: links that cross share a bus, or the host's memory, so that all together carry `together` bytes a second both
+//      ways. Then waits and times of the two together are at least (bytes that come + bytes that go) / together.
 // Recomputation: bytes that a producer can recompute need not come, at the price of its time, which is waiting of its
 //      kind. With x_i of tensor i recomputed, more >= sum x_i t_i and more >= (bytes - sum x_i s_i - capacity) / in -
 //      time, so for any weight m in [0, 1] more >= (1 - m) sum x_i t_i + m ((...) / in - time) >= sum_i min(m s_i / in,
@@ -35,67 +35,19 @@
 
 #include "model/producers.h"
 #include "sim/bound.h"
+#include "sim/cut.h"
 #include "sim/step.h"
 #include "vedette/machine.h"
 
 namespace vedette {
 namespace {
 
+using sim::Cut;
+
 // pairs of begin and end that are looked at; fewer begins are still a bound
 constexpr std::size_t most_work = 6'000'000, most_coarse_work = 200'000;
 constexpr std::array<double, 6> weights{1.0, 0.97, 0.9, 0.75, 0.5, 0.25};
 constexpr int most_sources = 32;  // dead, one behind the other; the rest is free, which is still a bound
-
-struct Cut {
-  double capacity = 0, in = 0, out = 0;  // ns a byte; below 0: no link, nothing can cross
-  bool takes_turns = false;              // one link each way, on one bus
-};
-
-bool takes_turns(const Machine& machine, std::uint32_t near) {
-  const Link *in = nullptr, *out = nullptr;
-  for (const Link& link : machine.links) {
-    const bool inward = link.source.value > near && link.target.value <= near,
-               outward = link.source.value <= near && link.target.value > near;
-    if ((inward && in != nullptr) || (outward && out != nullptr)) return false;
-    if (inward) in = &link;
-    if (outward) out = &link;
-  }
-  return in != nullptr && out != nullptr && share_a_bus(*in, *out);
-}
-
-// Links of one bus together are as fast as the fastest of them.
-double ns_per_byte(const Machine& machine, std::uint32_t near, bool inward) {
-  double rate = 0;
-  std::vector<std::pair<std::uint32_t, double>> buses;
-  for (const Link& link : machine.links) {
-    const std::uint32_t from = link.source.value, to = link.target.value;
-    if (inward ? from <= near || to > near : from > near || to <= near) continue;
-    const double own = link.bytes_per_s == 0 ? 1e18 : static_cast<double>(link.bytes_per_s);
-    if (!link.shared) {
-      rate += own;
-      continue;
-    }
-    const auto bus =
-        std::find_if(buses.begin(), buses.end(), [&](const auto& each) { return each.first == *link.shared; });
-    double all = 0;  // of the whole bus: links that do not cross may be idle
-    for (const Link& other : machine.links) {
-      if (other.shared == link.shared)
-        all = std::max(all, other.bytes_per_s == 0 ? 1e18 : static_cast<double>(other.bytes_per_s));
-    }
-    if (bus == buses.end()) {
-      buses.emplace_back(*link.shared, std::min(all, own));
-      rate += std::min(all, own);
-    } else if (bus->second < all) {
-      const double more = std::min(all, bus->second + own) - bus->second;
-      bus->second += more;
-      rate += more;
-    }
-  }
-  for (std::uint32_t k = near + 1; k < machine.tiers.size(); ++k) {
-    if (machine.tiers[k].addressable) return rate == 0 ? -1 : 0.5e9 / rate;
-  }
-  return rate == 0 ? -1 : 1e9 / rate;
-}
 
 class Bound {
  public:
@@ -104,9 +56,7 @@ class Bound {
     best_.assign(2 * ops_ + 1, 0);
     begin_of_.assign(2 * ops_ + 1, 0);
     for (std::uint32_t j = 0; j + 1 < machine.tiers.size(); ++j) {
-      Cut cut{.in = ns_per_byte(machine, j, true), .out = ns_per_byte(machine, j, false)};
-      cut.takes_turns = takes_turns(machine, j);
-      for (std::uint32_t k = 0; k <= j; ++k) cut.capacity += static_cast<double>(machine.tiers[k].capacity.value);
+      const Cut cut = sim::cut_behind(machine, j);
       if (cut.capacity < static_cast<double>(peak_bytes(trace).value) && cut.in > 0 && cut.out > 0)
         cuts_.push_back(cut);
     }
@@ -250,6 +200,7 @@ class Bound {
     double ns = 0;
     std::size_t cut = 0, weight = 0;
     enum Part : std::uint8_t { none, whole, less } in = none, out = none;  // less: without its first op, or its last
+    bool together = false;
   };
 
   void add_in(std::vector<Sums>& sums, std::uint32_t t, std::size_t begin) {
@@ -339,9 +290,11 @@ class Bound {
           proves(comes_after - m * between, Term::less, Term::none);
           proves(goes_before - m * between, Term::none, Term::less);
         }
-        if (!cut.takes_turns) continue;
+        if (cut.part_in == 0) continue;
         const auto both = [&](double in, double out, double times, Term::Part of_in, Term::Part of_out) {
-          if (in > 0 && out > 0) proves(in + out - m * times, of_in, of_out);
+          const double ns = cut.part_in * in + cut.part_out * out - m * times;
+          if (in > 0 && out > 0 && ns > most.ns)
+            most = {.ns = ns, .cut = c, .weight = w, .in = of_in, .out = of_out, .together = true};
         };
         both(comes, goes, run.times_before + run.last_time, Term::whole, Term::whole);
         if (run.last == run.begin) continue;
@@ -356,10 +309,16 @@ class Bound {
   // The terms of weigh(), tensor by tensor. All are linear in bytes; two steps count half each.
   void explain(std::size_t begin, std::size_t last, MemoryPrices& prices) {
     const Term term = from(begin, last + 1);
-    const double in = term.in != Term::none ? weights[term.weight] * cuts_[term.cut].in / 2 : 0;
-    const double out = term.out != Term::none ? weights[term.weight] * cuts_[term.cut].out / 2 : 0;
+    const Cut& cut = cuts_[term.cut];
+    const double part_in = term.in == Term::none ? 0
+                           : term.together       ? cut.part_in
+                                                 : 1,
+                 part_out = term.out == Term::none ? 0
+                            : term.together        ? cut.part_out
+                                                   : 1;
+    const double in = part_in * weights[term.weight] * cut.in / 2, out = part_out * weights[term.weight] * cut.out / 2;
     const auto having = [&](std::uint32_t t) {
-      return term.in != Term::none ? price(t, begin % ops_, 0)[term.cut * weights.size() + term.weight] / 2 : 0;
+      return part_in == 0 ? 0 : part_in * price(t, begin % ops_, 0)[term.cut * weights.size() + term.weight] / 2;
     };
     std::vector<char> used(trace_.tensors.size()), changed(used), counted(used);
     std::vector<double> goes(used.size());  // bytes

@@ -32,7 +32,9 @@ constexpr std::array all_cards{
     Card{"b200", "NVIDIA HGX B200 data sheet, a GPU of eight", gb(180), 7700 * giga, 75 * tera, 1100 * tera,
          2250 * tera, pcie5, pcie5},
     Card{"gh200", "NVIDIA GH200 data sheet; copies as nvbandwidth reports them", gb(96), 4000 * giga, 67 * tera,
-         494.5 * tera, 989 * tera, 411 * giga, 170 * giga},
+         494.5 * tera, 989 * tera, 411 * giga, 170 * giga, 486 * giga},
+    Card{"gb200", "NVIDIA GB200 data sheet, a GPU of two; copies as torchtitan#3489 has them", gb(186), 8000 * giga,
+         80 * tera, 1250 * tera, 2500 * tera, 350 * giga, 350 * giga, 368 * giga},
     Card{"mi300x", "AMD MI300X data sheet; no guard runs there", gb(192), 5300 * giga, 163.4 * tera, 653.7 * tera,
          1307.4 * tera, pcie5, pcie5},
 };
@@ -122,6 +124,7 @@ Machine machine_of(const Card& card, Bytes host) {
   machine.granule = {512};
   machine.whole_tensors = true;
   machine.interference_percent = 0;
+  machine.host_memory = {.tier = {1}, .bytes_per_s = static_cast<std::uint64_t>(card.host_memory)};
   return machine;
 }
 

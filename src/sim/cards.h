@@ -19,6 +19,9 @@ struct Card {
   // on tensor cores (TF32), of 16 bits.
   double float32, tensor_float32, half;
   double link_in, link_out;  // bytes a second between it and host memory, both directions at once
+  // of the host's memory: HostMemory::bytes_per_s, with the source that the machine preset of that name has; 0: no
+  // figure is published, and no limit
+  double host_memory = 0;
 };
 std::span<const Card> cards() noexcept;
 const Card* card_named(std::string_view name) noexcept;  // nullptr: there is none

@@ -36,8 +36,8 @@ struct Line {  // a link and its queue
 };
 
 // Sets the share of each line that transfers. On a bus a line that wants less than an even share gets all that it
-// wants, and the others split the rest.
-void share_out(std::vector<Line>& lines, std::int64_t now);
+// wants, and the others split the rest. So do lines that use the host's memory, with what they have of their buses.
+void share_out(std::vector<Line>& lines, std::int64_t now, const HostMemory& host);
 
 // When the next job ends or begins to transfer; never where no line is busy.
 std::int64_t next_end(const std::vector<Line>& lines, std::int64_t now);

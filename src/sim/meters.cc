@@ -1,4 +1,4 @@
-// A meter a link and a meter a bus.
+// A meter a link, a meter a bus, and one for the host's memory.
 #include "sim/meters.h"
 
 #include <algorithm>
@@ -7,7 +7,10 @@
 namespace vedette::sim {
 
 Meters::Meters(const Machine& machine, Bytes block)
-    : tiers_(machine.tiers.size()), link_(tiers_ * tiers_, none), bus_(tiers_ * tiers_, none) {
+    : tiers_(machine.tiers.size()),
+      link_(tiers_ * tiers_, none),
+      bus_(tiers_ * tiers_, none),
+      host_(tiers_ * tiers_, none) {
   std::uint64_t fastest = 0;
   for (const Link& link : machine.links) {
     link_[at(link.source.value, link.target.value)] = static_cast<std::uint32_t>(meters_.size());
@@ -27,6 +30,10 @@ Meters::Meters(const Machine& machine, Bytes block)
     if (bus == meters_.size()) meters_.push_back({.bytes_per_s = speed});
     bus_[at(link.source.value, link.target.value)] = bus;
   }
+  for (const Link& link : machine.links)
+    if (machine.host_memory.limits(link))
+      host_[at(link.source.value, link.target.value)] = static_cast<std::uint32_t>(meters_.size());
+  if (machine.host_memory.bytes_per_s != 0) meters_.push_back({.bytes_per_s = machine.host_memory.left_for_links()});
   if (fastest != 0) tick_ns_ = std::max<std::int64_t>(1, transfer_time(block, fastest).value);
   for (Meter& each : meters_) {
     const auto more = static_cast<std::int64_t>(static_cast<long double>(each.bytes_per_s) *
@@ -60,11 +67,12 @@ void Meters::pass(std::int64_t ticks) {
 }
 
 bool Meters::open(std::uint8_t source, std::uint8_t target) const {
-  return joined(source, target) && !spent(link_[at(source, target)]) && !spent(bus_[at(source, target)]);
+  return joined(source, target) && !spent(link_[at(source, target)]) && !spent(bus_[at(source, target)]) &&
+         !spent(host_[at(source, target)]);
 }
 
 void Meters::carry(std::uint64_t bytes, std::uint8_t source, std::uint8_t target) {
-  for (const std::uint32_t meter : {link_[at(source, target)], bus_[at(source, target)]}) {
+  for (const std::uint32_t meter : {link_[at(source, target)], bus_[at(source, target)], host_[at(source, target)]}) {
     if (meter != none && meters_[meter].bytes_per_s != 0) meters_[meter].left -= static_cast<std::int64_t>(bytes);
   }
 }

@@ -1,5 +1,5 @@
-// The bytes that links, and the buses that they share, can still carry in the tick at hand; a block that begins may
-// overdraw them. Pure.
+// The bytes that links, the buses that they share and the host's memory can still carry in the tick at hand; a block
+// that begins may overdraw them. Pure.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -40,7 +40,7 @@ class Meters {
 
   std::size_t tiers_;
   std::vector<Meter> meters_;
-  std::vector<std::uint32_t> link_, bus_;  // [source x target]
+  std::vector<std::uint32_t> link_, bus_, host_;  // [source x target]
   std::int64_t tick_ns_ = 1;
 };
 

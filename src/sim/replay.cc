@@ -18,9 +18,9 @@ Result<Replayed> replay_policy(const Trace& trace, const Machine& machine, Polic
                                std::span<const sim::Operands> in_turn = {}) {
   constexpr int most_plans = 16;  // a policy that never settles is measured with its last plan
   const sim::Step step = sim::flatten(trace);
-  const Machine as_it_runs = on_its_bus(machine);
+  const Machine as_it_runs = on_its_bus(machine), as_planned = within_host_memory(machine);
   for (int plans = 1;; ++plans) {
-    auto plan = policy.prepare(trace, machine);
+    auto plan = policy.prepare(trace, as_planned);
     if (!plan) return plan.error();
     bool replan = false;
     std::optional<Trace> in_order;

@@ -129,7 +129,7 @@ void Traffic::start_jobs() {
   for (const Line& line : lines_) transferring = transferring << 1 | (line.transfers(now_) ? 1 : 0);
   if (transferring == shared_by_ && lines_.size() <= 64) return;
   shared_by_ = transferring;
-  share_out(lines_, now_);
+  share_out(lines_, now_, machine_.host_memory);
 }
 
 // Starts the head of the queue, throws it away where it is void, sends it elsewhere where its target is full; false: it

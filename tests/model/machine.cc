@@ -41,6 +41,46 @@ TEST(Machines, SayWhatALinkCarriesBesideTheOtherAndAlone) {
   EXPECT_EQ(parse_machine(text).value(), machine);
 }
 
+TEST(Machines, SayWhatTheHostsMemoryHas) {
+  Machine machine = machine_presets()[0].make();
+  EXPECT_EQ(format_machine(machine, {}).find("host_memory"), std::string::npos);
+  machine.host_memory = {.tier = {1}, .bytes_per_s = 108'000'000'000, .processor_bytes_per_s = 70'000'000'000};
+  const std::string text = format_machine(machine, {});
+  EXPECT_NE(text.find(R"("tier": "host")"), std::string::npos);
+  EXPECT_NE(text.find(R"("processor_bytes_per_s": 70000000000)"), std::string::npos);
+  EXPECT_EQ(parse_machine(text).value(), machine);
+  machine.host_memory.processor_bytes_per_s = 0;
+  EXPECT_EQ(format_machine(machine, {}).find("processor"), std::string::npos);
+  EXPECT_EQ(parse_machine(format_machine(machine, {})).value(), machine);
+}
+
+TEST(Machines, NoLinkOfTheHostIsFasterThanItsMemory) {
+  Machine machine = machine_presets()[0].make();
+  EXPECT_EQ(within_host_memory(machine), machine);
+  EXPECT_EQ(on_its_bus(machine), machine);
+  machine.host_memory = {.tier = {1}, .bytes_per_s = 12'000'000'000, .processor_bytes_per_s = 2'000'000'000};
+  machine.links[1].bytes_per_s = 0;  // no limit of its own
+  for (const Machine& within : {within_host_memory(machine), on_its_bus(machine)}) {
+    EXPECT_EQ(within.link({1}, {0})->bytes_per_s, 10'000'000'000U);
+    EXPECT_EQ(within.link({0}, {1})->bytes_per_s, 10'000'000'000U);
+    EXPECT_EQ(within.link({2}, {0})->bytes_per_s, 3'200'000'000U);  // it does not touch the host's memory
+  }
+}
+
+// A figure without a source is none, and a preset without one is said to have no limit.
+TEST(Machines, PresetsNameTheSourceOfTheirHostsMemory) {
+  int limited = 0;
+  for (const MachinePreset& preset : machine_presets()) {
+    const HostMemory host = preset.make().host_memory;
+    EXPECT_EQ(host.bytes_per_s != 0, !preset.host_memory.empty()) << preset.name;
+    if (host.bytes_per_s == 0) continue;
+    ++limited;
+    EXPECT_EQ(preset.make().tiers[host.tier.value].name, "host") << preset.name;
+    EXPECT_EQ(host.processor_bytes_per_s, 0U) << preset.name << ": its programs are not known";
+  }
+  EXPECT_EQ(limited, 3);
+}
+
 TEST(Machines, TheA100IsAsPublished) {
   const Machine machine = machine_presets()[0].make();
   EXPECT_EQ(machine.tiers[0].capacity, 40_GiB);
@@ -55,6 +95,15 @@ TEST(Machines, SayWhatIsWrongInOneSentence) {
     const char* json;
     const char* says;
   } cases[] = {
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [],
+           "host_memory": {"tier": "b", "bytes_per_s": 1}})",
+       "host_memory lies in 'b', which is no tier"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [],
+           "host_memory": {"tier": "a", "bytes_per_s": 5, "processor_bytes_per_s": 5}})",
+       "host_memory leaves nothing to links; give a processor_bytes_per_s below its bytes_per_s"},
+      {R"({"format": "vedette-machine-1", "tiers": [{"name": "a", "bytes": 1}], "links": [],
+           "host_memory": {"tier": "a"}})",
+       "host_memory lacks the key 'bytes_per_s'"},
       {"{", "not JSON"},
       {R"({"format": "vedette-machine-2", "tiers": [], "links": []})",
        "is a vedette-machine-2; a vedette-machine-1 is wanted"},

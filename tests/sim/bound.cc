@@ -54,6 +54,49 @@ TEST(Bound, AddsWhatComesToWhatGoesWhereBothTakeTurnsOnABus) {
   EXPECT_LE(lower_bound(trace, on_one_bus(two(100))), Nanoseconds{420});
 }
 
+Machine in_host_memory(Machine machine, std::uint64_t bytes_per_s, std::uint64_t processor = 0) {
+  machine.host_memory = {.tier = {1}, .bytes_per_s = bytes_per_s, .processor_bytes_per_s = processor};
+  return machine;
+}
+
+TEST(Bound, AddsWhatComesToWhatGoesInTheHostsMemory) {
+  const Trace trace{
+      .tensors = {{.name = "v", .bytes = {100}, .persistent = true}, {.name = "w", .bytes = {100}, .persistent = true}},
+      .ops = {op(10, {{0}}, {{0}}), op(10, {{1}}, {{1}})}};
+  const Nanoseconds free = lower_bound(trace, two(100));
+  EXPECT_EQ(lower_bound(trace, in_host_memory(two(100), 2'000'000'000)), free);  // as much as both links have
+  // as on a bus, in each of these: what links have together is what one has
+  EXPECT_EQ(lower_bound(trace, in_host_memory(two(100), 1'000'000'000)), lower_bound(trace, on_one_bus(two(100))));
+  EXPECT_EQ(lower_bound(trace, in_host_memory(two(100), 3'000'000'000, 2'000'000'000)),
+            lower_bound(trace, on_one_bus(two(100))));
+  // 200 bytes at three quarters of what two links have
+  const Nanoseconds some = lower_bound(trace, in_host_memory(two(100), 1'500'000'000));
+  EXPECT_GT(some, free);
+  EXPECT_GE(some, Nanoseconds{133});
+  // half of one link: the bytes that come take 200 ns, and as many go
+  EXPECT_GE(lower_bound(trace, in_host_memory(two(100), 500'000'000)), Nanoseconds{399});
+  Machine elsewhere = in_host_memory(two(100), 500'000'000);
+  elsewhere.tiers.push_back({.name = "host", .capacity = {1000}});
+  elsewhere.host_memory.tier = {2};  // no link touches it
+  EXPECT_EQ(lower_bound(trace, elsewhere), free);
+}
+
+// Of 16 tensors that are changed in turn four fit, so that at least twelve come and go. One after the other at 1 GB/s
+// one way and a half of it the other, that takes 2.36 ms; beside each other both have a half of the bus, and it takes
+// 1.57.
+TEST(Bound, LetsASlowLinkAndAFastOneHaveHalfOfTheirBusEach) {
+  Trace trace;
+  for (std::uint32_t t = 0; t < 16; ++t) {
+    trace.tensors.push_back({.name = "t", .bytes = {64 << 10}, .persistent = true});
+    trace.ops.push_back(op(1000, {{t}}, {{t}}));
+  }
+  Machine machine = on_one_bus(two(4 * (64 << 10)));
+  machine.links[1].bytes_per_s /= 2;
+  const auto got = replay(trace, machine, *make_policy("vedette", 1)).value();
+  EXPECT_GE(got.measured.time, lower_bound(trace, machine));
+  EXPECT_LT(got.measured.time, Nanoseconds{2'200'000});
+}
+
 TEST(Bound, AllowsMakingAgainWhatIsCheaperThanMoving) {
   const Trace trace{.tensors = {{.name = "a", .bytes = {1000}}, {.name = "b", .bytes = {1000}}},
                     .ops = {op(10, {}, {{0}}), op(10, {}, {{1}}), op(10, {{1}}), op(10, {{0}})}};
@@ -110,7 +153,13 @@ TEST(Bound, IsNeverAboveWhatAPolicyReaches) {
     Machine recomputing = testing::two_tiers({least + (most - least) / 4});
     const Machine moving = recomputing;
     recomputing.can_recompute = true;
-    for (const Machine& machine : {moving, recomputing, on_one_bus(moving), on_one_bus(recomputing)}) {
+    Machine uneven = on_one_bus(moving);
+    uneven.links[seed % 2].bytes_per_s /= 2;
+    const std::uint64_t speed = moving.links[0].bytes_per_s;
+    for (const Machine& machine :
+         {moving, recomputing, on_one_bus(moving), on_one_bus(recomputing), uneven,
+          in_host_memory(moving, speed * 3 / 2), in_host_memory(recomputing, speed * 3 / 2),
+          in_host_memory(moving, speed * 2, speed * 3 / 2), in_host_memory(uneven, speed * 3 / 4)}) {
       const Nanoseconds bound = lower_bound(trace, machine);
       EXPECT_LE(sim::coarse_bound(trace, machine), bound);
       for (const char* name : {"vedette", "sentinel", "on-demand", "dtr", "capuchin", "superneurons"}) {
@@ -131,7 +180,8 @@ TEST(Bound, ItsPricesAreItsDerivatives) {
     const std::uint64_t least = testing::smallest_fast_tier(trace, {1}).value,
                         most = testing::ample_fast_tier(trace, {1}).value;
     const Machine moving = testing::two_tiers({least + (most - least) / 4}, {1}, 50'000'000);
-    for (const Machine& machine : {moving, on_one_bus(moving)}) {
+    for (const Machine& machine :
+         {moving, on_one_bus(moving), in_host_memory(moving, moving.links[0].bytes_per_s * 5 / 4)}) {
       SCOPED_TRACE(seed);
       const MemoryPrices prices = memory_prices(trace, machine);
       const auto bound = [](const Trace& t, const Machine& m) { return static_cast<double>(lower_bound(t, m).value); };

@@ -49,6 +49,7 @@ class Made {  // one generated case
 
   Trace trace;
   Machine machine;
+  int limited = 0;  // by the host's memory
 
  private:
   std::uint32_t below(std::size_t n) { return static_cast<std::uint32_t>(random_() % n); }
@@ -110,6 +111,16 @@ class Made {  // one generated case
     if (below(3) == 0) machine.remap_time = {below(4)};
     machine.tiers[1].addressable = below(4) == 0;
     machine.habits = {.early_fetches = below(3) == 0, .writes_wait = below(3) == 0};
+    if (below(3) == 0) make_host_memory();
+  }
+
+  // Less than one link has, or than both have; at either slower tier.
+  void make_host_memory() {
+    constexpr std::array<std::uint64_t, 4> left{500'000'000, 750'000'000, 1'000'000'000, 1'500'000'000};
+    machine.host_memory.tier = {static_cast<std::uint8_t>(1 + below(machine.tiers.size() - 1))};
+    machine.host_memory.processor_bytes_per_s = below(2) * 250'000'000;
+    machine.host_memory.bytes_per_s = left[below(left.size())] + machine.host_memory.processor_bytes_per_s;
+    limited += 1;
   }
 
   std::optional<Plan> of_policy() {
@@ -192,7 +203,7 @@ std::string text_of(const ByTheWords::Answer& answer) {
 }
 
 TEST(ByTheWords, TheReplayDoesWhatItsWordsSay) {
-  int ran = 0, planned = 0;
+  int ran = 0, planned = 0, limited = 0;
   for (std::uint64_t seed = 1; seed <= 2000; ++seed) {
     Made made(seed);
     const Plan plan = made.plan();
@@ -204,10 +215,12 @@ TEST(ByTheWords, TheReplayDoesWhatItsWordsSay) {
     }
     ++ran;
     planned += plan.moves.empty() ? 0 : 1;
+    limited += plan.moves.empty() ? 0 : made.limited;
     EXPECT_TRUE(agree(words, got)) << "seed " << seed << "\nwords: " << text_of(words) << "\ngot:   " << text_of(got);
   }
   EXPECT_GT(ran, 1500);
   EXPECT_GT(planned, 1000);
+  EXPECT_GT(limited, 300);
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ class ByTheWords : private WordsState {
     piece.moving = true;
     line.busy = true;
     line.piece = p;
-    line.left = static_cast<long double>(piece.bytes) * 1e9L / static_cast<long double>(line.link->bytes_per_s);
+    line.left = static_cast<long double>(piece.bytes) * 1e9L / alone(*line.link);
     line.first_byte = now_ + (line.ended == now_ ? 0 : line.link->latency.value);
     if (piece.to == 0) answer_.in += piece.bytes;
     if (piece.at == 0) answer_.out += piece.bytes, remapped_ += granules(piece);
@@ -142,26 +142,59 @@ class ByTheWords : private WordsState {
 
   // ---- time ----
 
-  // The part of its own bandwidth that the link has: on a bus, the even share of it and of what poorer links leave.
-  long double share(const Queue& line) const {
-    if (!line.link->shared) return 1;
-    std::vector<std::uint64_t> poorer;
-    std::uint64_t bus = 0, busy = 0;
+  bool of_host_memory(const Link& link) const {
+    const HostMemory& host = machine_.host_memory;
+    return host.bytes_per_s > 0 && (link.source == host.tier || link.target == host.tier);
+  }
+  long double left_of_host_memory() const {
+    const HostMemory& host = machine_.host_memory;
+    return static_cast<long double>(host.bytes_per_s - host.processor_bytes_per_s);
+  }
+  // Bytes a second where nothing else moves.
+  long double alone(const Link& link) const {
+    const auto own = static_cast<long double>(link.bytes_per_s);
+    return of_host_memory(link) ? std::min(own, left_of_host_memory()) : own;
+  }
+  bool transfers(const Queue& line) const { return line.busy && line.first_byte <= now_; }
+
+  // Of so much, among some that want these: the even share of it and of what those leave that want less.
+  static long double part(long double all, long double wants, std::vector<long double> poorer, std::size_t as_rich) {
+    std::sort(poorer.begin(), poorer.end());
+    std::size_t among = poorer.size() + as_rich + 1;
+    for (const long double each : poorer) all -= std::min(each, all / static_cast<long double>(among--));
+    return std::min(wants, all / static_cast<long double>(among));
+  }
+
+  // Bytes a second: on a bus the link's part of it.
+  long double on_its_bus(const Queue& line) const {
+    const long double own = alone(*line.link);
+    if (!line.link->shared) return own;
+    long double bus = 0;
+    std::vector<long double> poorer;
+    std::size_t as_rich = 0;
     for (const Queue& other : queues_) {
       if (other.link->shared != line.link->shared) continue;
-      bus = std::max(bus, other.link->bytes_per_s);
-      if (!other.busy || other.first_byte > now_) continue;
-      ++busy;
-      if (other.link->bytes_per_s < line.link->bytes_per_s) poorer.push_back(other.link->bytes_per_s);
+      bus = std::max(bus, alone(*other.link));
+      if (&other == &line || !transfers(other)) continue;
+      const long double wants = alone(*other.link);
+      if (wants < own) poorer.push_back(wants);
+      as_rich += wants < own ? 0 : 1;
     }
-    std::sort(poorer.begin(), poorer.end());
-    long double left = static_cast<long double>(bus);
-    for (const std::uint64_t own : poorer) {
-      left -= std::min(static_cast<long double>(own), left / static_cast<long double>(busy));
-      --busy;
+    return part(bus, own, poorer, as_rich);
+  }
+  // The part of its own bandwidth that the link has: of what its bus leaves it, its part of the host's memory.
+  long double share(const Queue& line) const {
+    const long double wants = on_its_bus(line), own = alone(*line.link);
+    if (!of_host_memory(*line.link)) return wants / own;
+    std::vector<long double> poorer;
+    std::size_t as_rich = 0;
+    for (const Queue& other : queues_) {
+      if (&other == &line || !transfers(other) || !of_host_memory(*other.link)) continue;
+      const long double others = on_its_bus(other);
+      if (others < wants) poorer.push_back(others);
+      as_rich += others < wants ? 0 : 1;
     }
-    const auto own = static_cast<long double>(line.link->bytes_per_s);
-    return std::min(own, left / static_cast<long double>(busy)) / own;
+    return part(left_of_host_memory(), wants, poorer, as_rich) / own;
   }
 
   // One nanosecond. Returns how many links were busy in it.
@@ -170,7 +203,7 @@ class ByTheWords : private WordsState {
     std::vector<long double> done(queues_.size());
     for (std::size_t q = 0; q < queues_.size(); ++q) {
       busy += queues_[q].busy;
-      if (queues_[q].busy && queues_[q].first_byte <= now_) done[q] = share(queues_[q]);
+      if (transfers(queues_[q])) done[q] = share(queues_[q]);
     }
     for (std::size_t q = 0; q < queues_.size(); ++q) queues_[q].left -= done[q];
     ++now_;
@@ -308,8 +341,7 @@ class ByTheWords : private WordsState {
       if (!operand(op, piece.tensor) || piece.at == 0 || !piece.exists || !in_place(op, piece)) continue;
       for (const auto& [uses, line] : {std::pair{has(trace_.ops[op].reads, piece.tensor), queue(piece.at, 0)},
                                        {has(trace_.ops[op].writes, piece.tensor), queue(0, piece.at)}}) {
-        if (uses && line != nullptr)
-          time += static_cast<long double>(piece.bytes) * 1e9L / static_cast<long double>(line->link->bytes_per_s);
+        if (uses && line != nullptr) time += static_cast<long double>(piece.bytes) * 1e9L / alone(*line->link);
       }
     }
     return static_cast<std::int64_t>(time);

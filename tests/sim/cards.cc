@@ -7,6 +7,7 @@
 #include <string>
 
 #include "vedette/check.h"
+#include "vedette/machine.h"
 
 namespace vedette::cards_test {
 namespace {
@@ -98,6 +99,20 @@ TEST(Cards, HaveNamesOfTheirOwnAndMachines) {
     EXPECT_NE(machine.link({0}, {1}), nullptr);
   }
   EXPECT_EQ(card_named("h1000"), nullptr);
+}
+
+TEST(Cards, HaveTheHostsMemoryOfTheirPresets) {
+  int limited = 0;
+  for (const MachinePreset& preset : machine_presets()) {
+    const Card* const card = card_named(preset.name);
+    if (card == nullptr) continue;
+    const Machine there = preset.make(), here = machine_of(*card, {1'000'000'000'000});
+    EXPECT_EQ(here.host_memory.bytes_per_s, there.host_memory.bytes_per_s) << preset.name;
+    EXPECT_EQ(here.link({1}, {0})->bytes_per_s, there.link({1}, {0})->bytes_per_s) << preset.name;
+    EXPECT_EQ(here.link({0}, {1})->bytes_per_s, there.link({0}, {1})->bytes_per_s) << preset.name;
+    limited += there.host_memory.bytes_per_s != 0;
+  }
+  EXPECT_EQ(limited, 2);
 }
 
 }  // namespace
