@@ -11,6 +11,7 @@
 #include "base/readable.h"
 #include "cli/beside.h"
 #include "cli/disk_speed.h"
+#include "cli/host_speed.h"
 #include "cli/node_lines.h"
 #include "os/chunk_memory.h"
 #include "os/tracker_kinds.h"
@@ -79,7 +80,8 @@ Line kernel_line(const MachineFacts& facts) {
                              facts.processors, facts.processors == 1 ? "" : "s", facts.kernel)};
 }
 
-Line memory_line(const MachineFacts& facts) {
+Line memory_line(const Diagnosis& diagnosis) {
+  const MachineFacts& facts = diagnosis.facts;
   Line line{.subject = "memory",
             .finding = fmt::format("{}, {} available, ", readable(facts.memory), readable(facts.available_memory))};
   if (facts.memory_limit && *facts.memory_limit < facts.memory) {
@@ -91,6 +93,9 @@ Line memory_line(const MachineFacts& facts) {
   } else {
     line.finding += "no memory cgroup limit";
   }
+  if (diagnosis.host_bytes_per_s)
+    line.finding +=
+        fmt::format("; processors go through it at {}, which transfers share", rate(*diagnosis.host_bytes_per_s));
   return line;
 }
 
@@ -355,6 +360,7 @@ Diagnosis examine(const std::string& slow, Bytes chunk, bool measures) {
     diagnosis.disk = measure_disk(**store, diagnosis.uses.registers_buffers);
     if (const auto percent = measure_interference(**store)) diagnosis.interference_percent = *percent;
     diagnosis.fault_time = measure_fault(chunk);
+    if (const std::uint64_t speed = measure_host_memory(); speed > 0) diagnosis.host_bytes_per_s = speed;
   }
   diagnosis.uses.io = std::string((*store)->mechanism());
   return diagnosis;
@@ -362,7 +368,7 @@ Diagnosis examine(const std::string& slow, Bytes chunk, bool measures) {
 
 std::vector<Line> lines_of(const Diagnosis& diagnosis, const std::string& directory) {
   const MachineFacts& facts = diagnosis.facts;
-  std::vector<Line> lines{kernel_line(facts), memory_line(facts)};
+  std::vector<Line> lines{kernel_line(facts), memory_line(diagnosis)};
   add_userfaultfd(facts, lines);
   add_trackers(facts, lines);
   add_scan_and_io(facts, lines);

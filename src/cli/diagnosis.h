@@ -37,6 +37,7 @@ struct Diagnosis {
   // measured with it; nullopt where that failed
   std::optional<std::uint32_t> interference_percent;
   std::optional<Nanoseconds> fault_time;
+  std::optional<std::uint64_t> host_bytes_per_s;
   Result<std::vector<GpuFacts>> gpus = std::vector<GpuFacts>();
 };
 

@@ -129,6 +129,7 @@ Machine machine_over(const Measured& measured, Bytes memory, std::optional<Bytes
   machine.interference_percent = measured.interference_percent;
   machine.remap_time = measured.remap_time;
   machine.habits = habits_of_sessions;
+  machine.host_memory = {.tier = {0}, .bytes_per_s = measured.host_bytes_per_s};
   return machine;
 }
 

@@ -15,6 +15,7 @@ struct Measured {
   Nanoseconds remap_time;                             // cli/remap_time.h; 0: counts as nothing
   std::optional<Nanoseconds> fault_time;              // cli/beside.h; not measured: default_fault_time
   std::optional<std::uint32_t> interference_percent;  // cli/beside.h; not measured: the machine does not say
+  std::uint64_t host_bytes_per_s = 0;                 // cli/host_speed.h; 0: not measured, and no limit
 };
 // Memory over such a disk, as a session with such chunks would find them. `room`: of the disk; nullopt: not known, and
 // as good as no limit.

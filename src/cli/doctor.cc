@@ -163,6 +163,7 @@ Json json_of(const GpuFacts& gpu) {
 
 void print_json(const Diagnosis& diagnosis, const std::vector<Line>& lines, const DoctorOptions& options) {
   Json json = json_of_facts(diagnosis.facts);
+  if (diagnosis.host_bytes_per_s) json["memory"]["bytes_per_s"] = *diagnosis.host_bytes_per_s;
   json["numa_nodes"] = json_of(diagnosis.facts.numa_nodes, diagnosis.nodes);
   json["slow_directory"] = {
       {"path", options.slow}, {"file_system", diagnosis.file_system}, {"chunk_bytes", options.chunk}};
@@ -205,7 +206,8 @@ void write_machine(const Diagnosis& diagnosis, OutputFile& file, Bytes chunk) {
   const Measured measured{.link = **diagnosis.disk,
                           .remap_time = measure_remap(chunk),
                           .fault_time = diagnosis.fault_time,
-                          .interference_percent = diagnosis.interference_percent};
+                          .interference_percent = diagnosis.interference_percent,
+                          .host_bytes_per_s = diagnosis.host_bytes_per_s.value_or(0)};
   file.stream() << format_machine(machine_over(measured, diagnosis.facts.memory, diagnosis.disk_room, chunk),
                                   "this-machine");
   file.finish();

@@ -19,6 +19,7 @@
 
 #include "cli/beside.h"
 #include "cli/disk_speed.h"
+#include "cli/host_speed.h"
 #include "cli/nearest.h"
 #include "cli/own_policy.h"
 #include "cli/plan_file.h"
@@ -43,7 +44,8 @@ Machine this_machine(const std::string& directory) {
   const Measured measured{.link = measure_disk(*store, false).value(),
                           .remap_time = measure_remap(store->slot_bytes()),
                           .fault_time = measure_fault(store->slot_bytes()),
-                          .interference_percent = measure_interference(*store).value()};
+                          .interference_percent = measure_interference(*store).value(),
+                          .host_bytes_per_s = measure_host_memory()};
   struct statvfs room {};
   const bool known = ::statvfs(directory.c_str(), &room) == 0;
   return machine_over(measured, facts.memory,
@@ -160,6 +162,12 @@ std::string tiers_and_links(const Machine& machine) {
   for (const Link& link : machine.links)
     links += fmt::format("{}{} to {} {:.3g} GB/s", links.empty() ? "; " : ", ", machine.tiers[link.source.value].name,
                          machine.tiers[link.target.value].name, static_cast<double>(link.bytes_per_s) / 1e9);
+  if (const HostMemory& host = machine.host_memory; host.bytes_per_s != 0) {
+    links += fmt::format("; together {:.3g} GB/s of {}", static_cast<double>(host.left_for_links()) / 1e9,
+                         machine.tiers[host.tier.value].name);
+    if (host.processor_bytes_per_s != 0)
+      links += fmt::format(" beside the processor's {:.3g}", static_cast<double>(host.processor_bytes_per_s) / 1e9);
+  }
   return tiers + links;
 }
 

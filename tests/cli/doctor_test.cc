@@ -119,6 +119,9 @@ TEST_F(Doctor, MeasuresTheDiskAndLeavesNothingThere) {
   const auto written = nlohmann::json::parse(std::ifstream(machine));
   EXPECT_EQ(written.at("fault_ns"), told.at("fault_ns"));
   EXPECT_EQ(written.at("interference_percent"), told.at("interference_percent"));
+  EXPECT_EQ(written.at("host_memory").at("tier"), "dram");
+  EXPECT_EQ(written.at("host_memory").at("bytes_per_s"), told.at("memory").at("bytes_per_s"));
+  EXPECT_GT(told.at("memory").at("bytes_per_s").get<std::uint64_t>(), 500'000'000u);
   const auto links = written.at("links");
   EXPECT_EQ(links.at(0).at("latency_ns"), disk.at("latency_ns"));
   EXPECT_EQ(links.at(0).contains("bus"), disk.at("one_bus").get<bool>());

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -33,6 +34,31 @@ TEST(Laboratory, ARecordingIsATraceToo) {
     for (const char* key : {"policy", "fast_bytes", "step_ns", "ideal_ns", "bytes_in", "bytes_out", "error"})
       EXPECT_EQ(of_recording[row][key], of_trace[row][key]) << key;
   }
+}
+
+// A machine file's host memory is said beside its links, slows the step down, and no plan is under its bound.
+TEST(Laboratory, AMachineSaysWhatItsHostsMemoryLeavesLinks) {
+  const std::string file = told::fresh_path("host.json"), with = " --fast-memory 60% --machine " + file;
+  const auto step_ns = [&](const std::string& host) {
+    std::ofstream(file)
+        << R"({"format": "vedette-machine-1", "tiers": [{"name": "gpu", "bytes": 1}, {"name": "host", "bytes": 1000000000}],
+"links": [{"from": "host", "to": "gpu", "bytes_per_s": 56000000}, {"from": "gpu", "to": "host", "bytes_per_s": 56000000}],
+"interference_percent": 0)"
+        << host << "}";
+    const auto rows =
+        nlohmann::json::parse(vedette("compare " + toy("chain4") + with + " --policies vedette --json").output);
+    EXPECT_GE(rows.at(0).at("step_ns"), rows.at(0).at("lower_bound_ns"));
+    return rows.at(0).at("step_ns").get<std::int64_t>();
+  };
+  const std::int64_t free = step_ns(""),
+                     ample = step_ns(R"(, "host_memory": {"tier": "host", "bytes_per_s": 112000000})");
+  EXPECT_EQ(ample, free);
+  EXPECT_THAT(vedette("replay " + toy("chain4") + with).output, HasSubstr("; together 0.112 GB/s of host)"));
+  const std::int64_t busy =
+      step_ns(R"(, "host_memory": {"tier": "host", "bytes_per_s": 107000000, "processor_bytes_per_s": 70000000})");
+  EXPECT_GT(busy, free);
+  EXPECT_THAT(vedette("plan " + toy("chain4") + with).output,
+              HasSubstr("; together 0.037 GB/s of host beside the processor's 0.07)"));
 }
 
 std::string after_the_first_line(const std::string& text) {
@@ -219,7 +245,7 @@ TEST(TheLaboratory, SaysInOneSentenceWhatCannotBeRead) {
                         "there is no machine 'a100' (did you mean 'a100-g10'?), neither a preset (a100-g10, "
                         "h200-pcie5, h100-pcie5, optane-sentinel, v100-pcie3, a100-pcie4, gh200, cxl-x8, optane-2019, "
                         "cxl-2025, hbm-flat, "
-                        "far-socket, this-machine) nor a file");
+                        "far-socket, rtx4090-pcie4, rtx5090-pcie5, gb200, this-machine) nor a file");
     expect_one_sentence(vedette(on + trace + " --machine " + trace), 1,
                         "the file is a vedette-trace-1; a vedette-machine-1 is wanted here");
     for (const char* size : {"0%", "-5%", "nan", "much", "1e30%", "0", "inf", "5 parsecs"})
