@@ -57,7 +57,7 @@ class Step : RooflineStep {
     const TensorIndex dstem = tensor("d stem", bytes(64, 112));
     op("max_pool_backward", 0, {before_pool, dx}, {dstem}, Phase::backward);
     static_cast<void>(back(convolutions_[0], dstem));
-    scale_to(net_.seconds());
+    scale_to(net_.seconds(card_));
     return std::move(trace_);
   }
 
@@ -112,9 +112,9 @@ Trace step_of(const ResNet& net, const Card& card, bool can_recompute) { return 
 
 // Results of batch norm and sums are half of the activations; bytes bound them, some 20 % of a forward. The
 // convolutions' results are recomputed block by block, but for each block's input, a sixth of them.
-Fluid fluid_of(const ResNet& net) {
-  const Trace step = step_of(net, cards()[0], false);
-  Fluid fluid{.seconds = net.seconds(), .cheap_part = 0.5, .cheap_time = 0.2, .kept = 1.0 / 6};
+Fluid fluid_of(const ResNet& net, const Card& card) {
+  const Trace step = step_of(net, card, false);
+  Fluid fluid{.seconds = net.seconds(card), .cheap_part = 0.5, .cheap_time = 0.2, .kept = 1.0 / 6};
   for (const Op& op : step.ops) {
     if (op.phase != Phase::forward) continue;
     for (const TensorIndex t : op.writes) fluid.activations += static_cast<double>(step.tensors[t.value].bytes.value);

@@ -12,11 +12,11 @@ namespace vedette::bench {
 namespace {
 
 constexpr std::array models{
-    Transformer{"ViT-B/16, 512 images", 768, 12, 512 * 197, 197, 5, 250},
     Transformer{"GPT-2 medium, 64 k tokens", 1024, 24, 65536, 1024, 50257, 300},
     Transformer{"GPT 1.3B, 32 k tokens", 2048, 24, 32768, 2048, 50257, 400},
     Transformer{"7B, 16 k tokens", 4096, 32, 16384, 2048, 32000, 400},
     Transformer{"13B, 16 k tokens", 5120, 40, 16384, 2048, 32000, 400},
+    Transformer{"ViT-B/16, 512 images", 768, 12, 512 * 197, 197, 5, 250, false},
 };
 
 struct Parameter {
@@ -57,7 +57,7 @@ class Step : RooflineStep {
     for (auto l = layers.rbegin(); l != layers.rend(); ++l) dx = backward_of(*l, dx);
     op("embedding_backward", 0, {dx, dembedding}, {dembedding}, Phase::backward);
     update(embedding, dembedding);
-    scale_to(model_.seconds());
+    scale_to(model_.seconds(card_));
     return std::move(trace_);
   }
 
@@ -135,7 +135,12 @@ std::span<const Transformer> transformers() { return models; }
 
 std::span<const Card> cards() {
   static constexpr Card all[] = {{"H200", "h200-pcie5", 989e12, 4.8e12, 130e9},
-                                 {"H100", "h100-pcie5", 989e12, 3.35e12, 74e9}};
+                                 {"H100", "h100-pcie5", 989e12, 3.35e12, 74e9},
+                                 {"4090", "rtx4090-pcie4", 165.2e12, 1.008e12, 23.5e9, true},
+                                 {"GH200", "gh200", 989e12, 4e12, 88e9, true},
+                                 {"GB200", "gb200", 2500e12, 8e12, 171e9, true},
+                                 {"H200 beside a busy processor", "h200-pcie5", 989e12, 4.8e12, 130e9, true, 108, 70,
+                                  " of two sockets of DDR5 (JustVugg/colibri#537)"}};
   return all;
 }
 
@@ -145,8 +150,8 @@ Trace step_of(const Transformer& model, const Card& card, bool can_recompute) {
 
 // Norms, activations and sums are 45 % of the activations and 4 % of a forward to recompute. The rest is recomputed
 // layer by layer, but for each layer's input.
-Fluid fluid_of(const Transformer& model) {
-  return {.seconds = model.seconds(),
+Fluid fluid_of(const Transformer& model, const Card& card) {
+  return {.seconds = model.seconds(card),
           .peak = model.peak(),
           .activations = model.activations(),
           .optimizer = model.optimizer(),
@@ -155,7 +160,7 @@ Fluid fluid_of(const Transformer& model) {
           .kept = 2.0 / 34};
 }
 
-double fluid_bound(const Fluid& model, double share, double bytes_per_s, bool recomputes) {
+double fluid_bound(const Fluid& model, double share, const Rates& rates, bool recomputes) {
   constexpr int steps = 20;
   const double cheap_part = model.cheap_part, cheap_time = model.cheap_time, kept = model.kept;
   const double forward = model.seconds / 3, backward = 2 * forward;
@@ -169,8 +174,9 @@ double fluid_bound(const Fluid& model, double share, double bytes_per_s, bool re
         const double streamed = model.optimizer * o / steps;
         const double swapped = std::max(0.0, need - cheap - layers - streamed);
         if (swapped > all - cheap - layers) continue;
-        const double time =
-            std::max(forward, swapped / bytes_per_s) + std::max(backward + extra, (swapped + streamed) / bytes_per_s);
+        const double time = std::max(forward, swapped / rates.out) +
+                            std::max({backward + extra, (swapped + streamed) / rates.in, streamed / rates.out,
+                                      (swapped + 2 * streamed) / rates.together});
         best = std::max(best, (forward + backward) / time);
       }
     }

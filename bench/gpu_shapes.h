@@ -16,17 +16,25 @@ namespace vedette::bench {
 struct Card {
   const char *name, *preset;
   double flops, memory_bytes_per_s;
-  double usable;  // bytes of its memory, beside libraries and fragments
+  double usable;          // bytes of its memory, beside libraries and fragments
+  bool decoders = false;  // those alone are predicted for it
+  // of the host's memory, beside the preset's: GB/s, what its processor takes of them, and the source; 0: the preset's
+  double host = 0, processor = 0;
+  const char* host_source = "";
+  double beside_h100() const { return flops / 989e12; }
 };
 std::span<const Card> cards();
 
 struct Transformer {
   const char* name;
   double width, layers, tokens, length, vocabulary;
-  double tflops;  // assumed of the whole step: six times its parameters and tokens, and attention
+  // assumed of the whole step on an H100 or H200: six times its parameters and tokens, and attention. Another card is
+  // assumed to reach as large a part of its sheet.
+  double tflops;
+  bool decoder = true;
   double parameters() const { return layers * 12 * width * width + vocabulary * width; }
   double flop() const { return 6 * parameters() * tokens + 6 * layers * width * length * tokens; }
-  double seconds() const { return flop() / (tflops * 1e12); }
+  double seconds(const Card& card) const { return flop() / (tflops * 1e12 * card.beside_h100()); }
   double activations() const { return 34 * width * layers * tokens; }  // bytes
   double logits() const { return 6 * vocabulary * tokens; }
   double optimizer() const { return 12 * parameters(); }
@@ -38,8 +46,8 @@ struct Transformer {
 struct ResNet {
   const char* name;
   double images;
-  double images_per_s;  // assumed
-  double seconds() const { return images / images_per_s; }
+  double images_per_s;  // assumed, as above
+  double seconds(const Card& card) const { return images / (images_per_s * card.beside_h100()); }
 };
 
 std::span<const Transformer> transformers();
@@ -54,12 +62,16 @@ struct Fluid {  // of a step; bytes
   double cheap_part = 0, cheap_time = 0;  // of the activations, and of a forward to recompute them: norms and the like
   double kept = 0;                        // of the other activations: the inputs of what is recomputed as a whole
 };
-Fluid fluid_of(const Transformer& model);
-Fluid fluid_of(const ResNet& model);  // the same on every card
+Fluid fluid_of(const Transformer& model, const Card& card);
+Fluid fluid_of(const ResNet& model, const Card& card);
 
-// The share of plain speed that a link of `bytes_per_s` each way allows at a share of the peak, as a fluid. Activations
-// leave during the forward and come back during the backward, and the optimizer's state streams through the backward.
-// With `recomputes` part of the activations is recomputed. 0: it does not fit.
-double fluid_bound(const Fluid& model, double share, double bytes_per_s, bool recomputes);
+struct Rates {  // of links; bytes a second
+  double in = 0, out = 0, together = 0;
+};
+
+// The share of plain speed that such links allow at a share of the peak, as a fluid. Activations leave during the
+// forward and come back during the backward, and the optimizer's state streams through the backward. With `recomputes`
+// part of the activations is recomputed. 0: it does not fit.
+double fluid_bound(const Fluid& model, double share, const Rates& rates, bool recomputes);
 
 }  // namespace vedette::bench
