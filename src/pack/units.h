@@ -37,8 +37,9 @@ struct LoggedOp {
   std::optional<LayerIndex> layer;
   Phase phase = Phase::forward;
   Nanoseconds time;
-  OperandList reads, writes;   // tensors of the log
-  Span<std::uint32_t> events;  // births and deaths inside the op have the numbers (begin, end]
+  OperandList reads, writes;      // tensors of the log
+  Span<std::uint32_t> events;     // births and deaths inside the op have the numbers (begin, end]
+  std::uint32_t named_reads = 0;  // as the program named them: those of no tensor of the log included
 };
 
 struct LoggedPages {  // as PageAccess, of a tensor of the log

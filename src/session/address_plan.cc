@@ -20,11 +20,12 @@ bool lasts(const LoggedTensor& t, const Arena& arena) { return t.death == ~0u &&
 
 // In order of birth. One that dies before the next step's first op lives to the end of this one, and each such to an
 // event of its own.
-std::vector<Temporary> temporaries(const StepLog& log, std::uint32_t events, const Arena& arena) {
+std::vector<Temporary> temporaries(const StepLog& log, std::uint32_t events, const Arena& arena,
+                                   std::uint32_t settled) {
   std::vector<Temporary> found;
   for (std::uint32_t i = 0; i < log.tensors.size(); ++i) {
     const LoggedTensor& t = log.tensors[i];
-    if (t.birth == 0 || !ends(t) || lasts(t, arena)) continue;
+    if (t.birth <= settled || !ends(t) || lasts(t, arena)) continue;
     found.push_back({{.bytes = t.bytes, .life = {t.birth, t.death == ~0u ? events + 1 + i : t.death}}, i});
   }
   std::sort(found.begin(), found.end(),
@@ -44,8 +45,9 @@ Placement end_to_end(const std::vector<Lifetime>& lives, Bytes chunk) {
 
 }  // namespace
 
-AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk, Heap::Chunks use) {
-  const std::vector<Temporary> moved = temporaries(log, events, arena);
+AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk, Heap::Chunks use,
+                         std::uint32_t settled) {
+  const std::vector<Temporary> moved = temporaries(log, events, arena, settled);
   // The n-th allocation of a size, in order of birth.
   std::map<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>> births;
   for (std::uint32_t i = 0; i < log.tensors.size(); ++i) {

@@ -21,8 +21,9 @@ class AddressPlan {
   AddressPlan() = default;
   // Reserves a zone of the arena and moves the log's temporaries into it; `events`: of the step. Where the
   // arena has no room, every tensor keeps the address it was profiled at, and none is given out.
-  // `use`: whether tensors of like lifetimes share chunks there.
-  AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk, Heap::Chunks use = Heap::Chunks::shared);
+  // `use`: whether tensors of like lifetimes share chunks there. Those born by event `settled` stay where they are.
+  AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes chunk, Heap::Chunks use = Heap::Chunks::shared,
+              std::uint32_t settled = 0);
 
   struct Address {
     std::uint64_t offset = 0;

@@ -42,7 +42,8 @@ const Trace& Bucket::told_program() {
 
 Bytes Bucket::books() const noexcept {
   constexpr std::uint64_t an_op = 450, a_tensor = 500;
-  return {ops() * an_op + program_.places.size() * a_tensor};
+  const std::uint64_t times = as_logged_ == nullptr ? 1 : 2;
+  return {times * (ops() * an_op + program_.places.size() * a_tensor)};
 }
 
 void Bucket::profiled(std::uint64_t step, std::uint32_t unplanned_chunks) {
@@ -167,12 +168,50 @@ void BucketStore::ran_whole() {
   latest_ = current_;
 }
 
+std::vector<Bucket*> BucketStore::alike(std::span<const std::uint64_t> kinds, std::uint32_t frames) const {
+  constexpr std::size_t enough = 2;
+  std::vector<Bucket*> found;
+  for (auto each = buckets_.rbegin(); each != buckets_.rend() && found.size() < enough; ++each) {
+    const Bucket& bucket = **each;
+    const Bucket::AsLogged* const logged = bucket.as_logged();
+    const bool is_planned = !bucket.waits_for_its_plan() && bucket.plan.has_policy() && !bucket.plan.has_failed() &&
+                            bucket.plan.program_in_sections() == std::nullopt && bucket.planned_for() == frames;
+    if (logged != nullptr && is_planned && kinds.size() <= logged->kinds.size() &&
+        std::equal(kinds.begin(), kinds.end(), logged->kinds.begin()) &&
+        (found.empty() || found.front()->as_logged()->kinds == logged->kinds))
+      found.push_back(each->get());
+  }
+  if (found.size() < enough) found.clear();
+  return found;
+}
+
+bool BucketStore::wants_log(std::span<const std::uint64_t> kinds) const {
+  constexpr std::ptrdiff_t enough = 2;
+  return std::count_if(buckets_.begin(), buckets_.end(), [&](const auto& bucket) {
+           const Bucket::AsLogged* const logged = bucket->as_logged();
+           return logged != nullptr &&
+                  std::equal(kinds.begin(), kinds.end(), logged->kinds.begin(), logged->kinds.end());
+         }) < enough;
+}
+
+std::unique_ptr<Bucket> BucketStore::forget(const Bucket& bucket) {
+  const auto found =
+      std::find_if(buckets_.begin(), buckets_.end(), [&](const auto& each) { return each.get() == &bucket; });
+  if (found == buckets_.end()) return nullptr;
+  for (Bucket** const named : {&current_, &latest_, &coming_})
+    if (*named == &bucket) *named = nullptr;
+  if (begun_ == &bucket) begun_ = nullptr;
+  std::unique_ptr<Bucket> gone = std::move(*found);
+  buckets_.erase(found);
+  return gone;
+}
+
 bool BucketStore::has_run() const noexcept {
   return std::any_of(buckets_.begin(), buckets_.end(), [](const auto& bucket) { return bucket->runs() > 0; });
 }
 
 std::unique_ptr<Bucket> BucketStore::retire() {
-  const auto by_last_run = [](const auto& a, const auto& b) { return a->last_run() < b->last_run(); };
+  const auto by_last_run = [](const auto& a, const auto& b) { return a->last_needed() < b->last_needed(); };
   Bytes books;
   for (const auto& bucket : buckets_)
     if (bucket.get() != latest_) books = books + bucket->books();
@@ -185,7 +224,7 @@ std::unique_ptr<Bucket> BucketStore::retire() {
 }
 
 void BucketStore::clear() {
-  current_ = latest_ = nullptr;
+  current_ = latest_ = coming_ = nullptr;
   buckets_.clear();
 }
 

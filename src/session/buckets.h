@@ -13,6 +13,7 @@
 // Lock rule: not thread safe; the session's lock guards it. Only the op thread changes it, so that thread reads
 // without.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -58,6 +59,18 @@ class Bucket {
   const Trace& told_program();                               // the same, kept from now on: for callers that borrow it
   std::span<const Extent> program_places() const noexcept { return program_.places; }  // of program()'s tensors
   std::span<const Extent> in_parts() const noexcept { return in_parts_; }              // of tensors touched in parts
+  // The step's log, of which those of other sizes are foretold; nullptr: of this bucket none is.
+  struct AsLogged {
+    StepLog log;
+    std::vector<std::uint64_t> kinds;  // of its ops
+  };
+  const AsLogged* as_logged() const noexcept { return as_logged_.get(); }
+  void keep_log(AsLogged as_logged) { as_logged_ = std::make_unique<const AsLogged>(std::move(as_logged)); }
+  // Its first plan was made from those of other sizes; the next one is not.
+  bool is_by_likeness() const noexcept { return by_likeness_; }
+  void is_planned_by_likeness(bool by_likeness) noexcept { by_likeness_ = by_likeness; }
+  void served(std::uint64_t step) noexcept { last_served_ = step; }  // another size
+  std::uint64_t last_needed() const noexcept { return std::max(last_run_, last_served_); }
   Bytes books() const noexcept;  // that the bucket takes, about: measured of steps of 100,000 ops
   const AddressPlan& addresses() const noexcept { return addresses_; }
 
@@ -71,6 +84,7 @@ class Bucket {
   std::uint64_t runs() const noexcept { return runs_; }          // whole steps by its plan
   // It has its plan, and steps that begin as the bucket does end as it does, often enough.
   bool is_trusted() const noexcept { return !waits_for_plan_ && (runs_ > 0 || left_ < 2); }
+  bool waits_for_its_plan() const noexcept { return waits_for_plan_; }
   void waits_for_plan() noexcept { waits_for_plan_ = true; }  // its first
   void left() { ++left_; }                                    // by a step, in the middle, for no other bucket
   void came_again() { left_ = 0; }
@@ -110,9 +124,10 @@ class Bucket {
   std::optional<Trace> told_program_;
   std::vector<Extent> in_parts_;
   AddressPlan addresses_;
-  std::uint64_t last_run_ = 0, runs_ = 0, follows_since_ = 0;
+  std::uint64_t last_run_ = 0, last_served_ = 0, runs_ = 0, follows_since_ = 0;
   std::uint32_t unplanned_ = 0, left_ = 0;
-  bool waits_for_plan_ = false, for_turns_ = false;
+  bool waits_for_plan_ = false, for_turns_ = false, by_likeness_ = false;
+  std::unique_ptr<const AsLogged> as_logged_;
   std::vector<char> runs_again_;
   struct Kept {
     std::uint32_t frames = 0;
@@ -138,12 +153,30 @@ class BucketStore {
   void begin_step() {                                    // with the likeliest
     current_ = latest_ != nullptr && latest_->is_trusted() ? latest_ : nullptr;
     begun_ = nullptr;
+    coming_ = nullptr;
+    likeness_was_tried_ = false;
   }
   // Once in a step for each plan that runs: memory is not as the plan's own step left it, just before step `step`.
   bool takes_over(std::uint64_t step);
   // After op `op`, with the hash of all ops so far. True: another bucket, or none, is current now.
   bool follow(std::size_t op, std::uint64_t prefix);
   void leave() { current_ = nullptr; }
+
+  // --- other sizes of one sequence -----------------------------------------------------------------------------------
+  // Whose logs foretell a step that has begun with ops of these kinds: two, planned for so many frames, the latest
+  // first. Fewer: none is foretold.
+  std::vector<Bucket*> alike(std::span<const std::uint64_t> kinds, std::uint32_t frames) const;
+  bool wants_log(std::span<const std::uint64_t> kinds) const;               // of a step with ops of these kinds
+  bool likeness_was_tried() const noexcept { return likeness_was_tried_; }  // in this step
+  void try_no_likeness() noexcept { likeness_was_tried_ = true; }
+  // A step like the running one to its end, whose plan is being made: its addresses serve until then.
+  void expect(Bucket& foretold) noexcept { coming_ = &foretold; }
+  Bucket* coming() const noexcept { return coming_; }
+  const AddressPlan* addresses() const noexcept {  // nullptr: none is followed
+    const Bucket* const bucket = current_ != nullptr ? current_ : coming_;
+    return bucket == nullptr ? nullptr : &bucket->addresses();
+  }
+  std::unique_ptr<Bucket> forget(const Bucket& bucket);  // its zone is the caller's to give back
   // Whether a sequence of ops that no bucket ran, with the hash of all and of each, gets a bucket. While sequences
   // repeat, each new one does at once. Where the latest buckets never ran whole, only one that comes again; `alike`:
   // also where it differs from an earlier one in sizes alone, which another step will hardly have again.
@@ -167,6 +200,8 @@ class BucketStore {
   std::vector<std::unique_ptr<Bucket>> buckets_;
   Bucket* current_ = nullptr;
   Bucket* latest_ = nullptr;
+  Bucket* coming_ = nullptr;
+  bool likeness_was_tried_ = false;
   const Bucket* begun_ = nullptr;                  // that takes_over() was asked about last, in the running step
   static constexpr std::size_t told_apart_by = 8;  // first ops: other lengths and batches differ in these already
   struct PassedOver {

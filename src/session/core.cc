@@ -171,7 +171,8 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
                                 logger_.log().tensors.size() < most_logged_for_small};
   if (!small && !allocation.persistent && !allocation.scratch && logger_.running()) {
     const std::uint32_t n = logger_.next_of_size(bytes);
-    const auto address = buckets_.current() != nullptr ? buckets_.current()->addresses().nth(bytes, n) : std::nullopt;
+    const AddressPlan* const addresses = buckets_.addresses();
+    const auto address = addresses != nullptr ? addresses->nth(bytes, n) : std::nullopt;
     // A tensor may have outlived its life in the profile.
     if (address && arena_.room_at(address->offset, bytes))
       (address->in_zone ? wanted.planned : wanted.again) = address->offset;

@@ -194,6 +194,15 @@ class SessionCore {
   void make_first_plan(Bucket& bucket);
   void make_plan_beside(Bucket& bucket);
   void plan_for_turns();
+
+  // --- other sizes of planned steps (core_likeness.cc)
+  bool may_plan_by_likeness() const noexcept;
+  std::optional<StepLog> rest_of_step(const std::vector<Bucket*>& alike);
+  bool find_addresses(StepLog& foretold) const;
+  bool plan_by_likeness();  // true: the running op is the first that follows its plan
+  bool begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alike);
+  void take_plan_in_step();
+  void forget_bucket(const Bucket& bucket);
   void begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile);
   void take_plan(PlanInMaking& made);
   void say_what_places_came_to(Bucket& bucket);

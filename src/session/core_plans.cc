@@ -8,6 +8,7 @@
 #include "base/readable.h"
 #include "engine/engine.h"
 #include "session/core.h"
+#include "session/like_log.h"
 
 namespace vedette::detail {
 
@@ -63,6 +64,7 @@ void give_back_unused([[maybe_unused]] std::size_t ops) {
 
 // A new sequence of ops.
 void SessionCore::learn() {
+  const std::size_t used = logger_.log().tensors.size();  // others are appended
   StepLog& log = logger_.finished(arena_);
   const bool measured = !executor_->traits().times_later || replace_times(log);
   const std::optional<Bytes> range = executor_->range();
@@ -88,6 +90,11 @@ void SessionCore::learn() {
   fresh->sections = SectionLearner(fresh->plan.has_policy() && executor_->traits().serves_system_calls
                                        ? worth_observing(units, log, options_.chunk)
                                        : std::vector<char>(units.ops.size()));
+  if (may_plan_by_likeness() && can_be_foretold(log) && buckets_.wants_log(logger_.kinds())) {
+    Bucket::AsLogged kept{.log = log, .kinds = {logger_.kinds().begin(), logger_.kinds().end()}};
+    kept.log.tensors.resize(used);
+    fresh->keep_log(std::move(kept));
+  }
   const bool others_run = buckets_.has_run();
   Bucket& added = buckets_.add(std::move(fresh));
   // Where no step has a plan yet, the next is the likeliest to be this one again, and waits.
@@ -111,6 +118,13 @@ void SessionCore::finish_planned_step(Bucket& ran, const StepPlan::Measured& mea
       break;
   }
   tell_why_no_plan(ran);
+  if (ran.is_by_likeness()) {
+    constexpr std::uint64_t often = 2;
+    ran.plan.measure(measured, machine_);
+    if (ran.runs() < often) return;
+    ran.is_planned_by_likeness(false);
+    return make_plan_beside(ran);
+  }
   if (executor_->traits().times_later) return measure_later(ran);
   const bool wants_another = ran.plan.measure(measured, machine_);
   if (wants_another && !ran.sections.waits_for_plan()) make_plan_beside(ran);
@@ -244,7 +258,8 @@ void SessionCore::begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile) 
 void SessionCore::plan_for_turns() {
   if (!buckets_.in_turns() || options_.policy != "vedette") return;
   for (const auto& bucket : buckets_.all())
-    if (bucket->runs() > 0 && !bucket->is_for_turns() && bucket->plan.has_policy() && !bucket->plan.is_in_draft())
+    if (bucket->runs() > 0 && !bucket->is_for_turns() && !bucket->is_by_likeness() && bucket->plan.has_policy() &&
+        !bucket->plan.is_in_draft())
       make_plan_beside(*bucket);
 }
 
@@ -267,7 +282,8 @@ void SessionCore::take_plan(PlanInMaking& made) {
 }
 
 void SessionCore::plan_is_made(Bucket& bucket, const Result<void>& made) {
-  bucket.why_no_plan = made ? std::string() : made.error().message;
+  // A step that has no plan by likeness goes on as it would have without.
+  bucket.why_no_plan = made || bucket.is_by_likeness() ? std::string() : made.error().message;
   tell_why_no_plan(bucket);
   say_what_places_came_to(bucket);
   if (executor_->traits().whole_tensors) announce_leaving(bucket.plan);

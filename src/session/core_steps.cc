@@ -7,6 +7,7 @@
 #include "model/wear.h"
 #include "os/signals.h"
 #include "session/core.h"
+#include "session/like_log.h"
 #include "session/registry.h"
 
 namespace vedette::detail {
@@ -145,6 +146,7 @@ std::uint32_t SessionCore::log_op(std::string_view name, LoggedOp op, std::uint6
   op.name = logger_.name_of_next_op(name);
   const std::uint32_t index = logger_.begin_op(std::move(op), hash, kind);
   op_.planned_as(index);
+  take_plan_in_step();
   if (buckets_.follow(index, logger_.prefix())) executor_->forget_plan();
   if (pages_ != nullptr) pages_->op_begins(index, logger_.log().ops.back(), logger_.log().tensors);
   if (buckets_.current() != nullptr) find_sections(index);
@@ -210,6 +212,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
     std::uint64_t hash = std::hash<std::string_view>{}(name);
     std::uint64_t kind = mix(mix(hash, reads.size()), writes.size());
     LoggedOp op;
+    op.named_reads = static_cast<std::uint32_t>(reads.size());
     add_operands(reads, false, op.reads, hash, kind);
     hash = mix(hash, reads.size());
     add_operands(writes, true, op.writes, hash, kind);
@@ -222,6 +225,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
     if (recomputer_ != nullptr && in_step) recomputer_->rest(drops_nothing());
     if (in_step && !follows_plan() && pages_ == nullptr && foresees())
       ahead = foresight_.look(logger_.log(), logger_.kinds(), frames());
+    if (ahead != nullptr && plan_by_likeness()) ahead = nullptr;
     if (op_.needs_more_than_operands()) operands = op_.needed();
   }
   if (may_drop() && in_step) make_before_op(index, left_plan);
@@ -427,7 +431,9 @@ void SessionCore::end_step() noexcept {
     return plan_for_turns();
   }
   if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
-  if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes(), alike)) {
+  const bool foretells =
+      may_plan_by_likeness() && can_be_foretold(logger_.log()) && buckets_.wants_log(logger_.kinds());
+  if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes(), alike && !foretells)) {
     if (later) take_times(false);
     return buckets_.leave();
   }

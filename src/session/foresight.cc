@@ -256,6 +256,12 @@ std::optional<ChunkRange> Foresight::chunks_of(const StepLog& log, std::uint32_t
   return arena_.chunks_of(offset, found->second.bytes.value);
 }
 
+std::optional<std::uint64_t> Foresight::offset_of(std::uint32_t tensor) const {
+  if (now_.at == none || tensor >= now_.like->tensors().size() || now_.like->tensors()[tensor].born)
+    return std::nullopt;
+  return now_.carried[tensor] != nowhere ? now_.carried[tensor] : now_.like->tensors()[tensor].offset;
+}
+
 double Foresight::larger() const noexcept {
   return now_.bytes_there == 0 ? 1 : std::clamp(double(now_.bytes) / double(now_.bytes_there), 0.125, 8.0);
 }

@@ -49,6 +49,12 @@ class Foresight {
   // The last op of `log` begins, and no plan is followed. `frames`: of fast memory. The result lives until the next
   // call; nullptr: the position is lost. Looks at ops since the last call, too, so that a step may leave its plan late.
   const Ahead* look(const StepLog& log, std::span<const std::uint64_t> kinds, std::uint32_t frames);
+  // The offset of a tensor that lived before the step and that its log does not have yet, by its number there; nullopt:
+  // not known. After look(), while the step is as an earlier one.
+  std::optional<std::uint64_t> offset_of(std::uint32_t tensor) const;
+  bool follows_step_of(std::span<const std::uint64_t> kinds) const {
+    return now_.at != none && now_.like->has_kinds(kinds);
+  }
   std::uint32_t ops_told() const noexcept { return ops_told_; }  // of the running step
   struct Remembered {
     std::size_t steps = 0, ops = 0, successions = 0;

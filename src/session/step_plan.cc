@@ -13,6 +13,7 @@
 #include "moves/planned_places.h"
 #include "moves/step_start.h"
 #include "pack/large_ops.h"
+#include "policy/vedette/likeness.h"
 #include "vedette/replay.h"
 
 namespace vedette::detail {
@@ -266,9 +267,15 @@ void StepPlan::Draft::make() noexcept {
 void StepPlan::Draft::make_heeding() {
   if (places) return make_in_places();
   fitting = with_ops_that_fit(units.trace, machine.tiers[0].capacity);
-  plan = ask_policy(planned_trace(), machine);
+  plan = alike.empty() ? ask_policy(planned_trace(), machine) : plan_like_others();
   if (!plan) return;
   if (auto accepted = acceptable(*plan, machine, *executor); !accepted) plan = accepted.error();
+}
+
+Result<Plan> StepPlan::Draft::plan_like_others() const {
+  std::vector<planning::PlannedStep> planned;
+  for (const OfOtherSize& each : alike) planned.push_back({&each.trace, &each.plan});
+  return planning::plan_by_likeness(planned, planned_trace(), machine);
 }
 
 void StepPlan::Draft::look_at_places() {

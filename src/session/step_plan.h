@@ -74,6 +74,11 @@ class StepPlan {
     };
     std::optional<Places> places = {};
     std::optional<Trace> fitting = {};
+    struct OfOtherSize {
+      Trace trace;
+      Plan plan;
+    };
+    std::vector<OfOtherSize> alike = {};  // the plan is made from these; without a range only
     Result<Plan> plan = Plan{};
     // Of the units' wishes. Where it is not chosen yet: hints, if the step takes no longer so, and rules, if there is a
     // plan that keeps them.
@@ -88,11 +93,13 @@ class StepPlan {
     Nanoseconds step_time() const;  // of its plan, replayed; there is one
     Draft with_less_heeded() const;
     Result<Plan> ask_policy(const Trace& trace, const Machine& assumed);
+    Result<Plan> plan_like_others() const;
     void make_in_places();
     bool make_in_room(std::uint32_t percent);  // false: its plan has no places
     void look_at_places();                     // of the plan: its step's waits, and what its copies wait for
   };
   std::unique_ptr<Draft> begin(const Machine& machine, const Executor& executor);
+  Draft::OfOtherSize for_other_sizes() const { return {planned_trace(), plan_}; }
   Result<void> finish(std::unique_ptr<Draft> draft);
   void take_back_policy(Draft& draft) noexcept;  // of a draft that is to be forgotten: the plan before stays
   void forget_draft();  // of a policy that is the draft's: a new one takes its place, and the plan stays

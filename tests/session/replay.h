@@ -163,6 +163,7 @@ class ReplayPlayer final : public Player {
   std::uint64_t sum(Tensor tensor) override { return access(tensor, false), 0; }
 
   Counters counters() const { return core_->counters(); }
+  std::string_view phase() const { return core_->phase(); }
   Nanoseconds time() { return program_.now(); }  // since the session was opened
 
  private:

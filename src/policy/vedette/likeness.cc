@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/liveness.h"
 #include "policy/canvas/op_times.h"
 #include "policy/canvas/room.h"
 #include "policy/canvas/uses.h"
@@ -20,6 +21,7 @@
 #include "policy/vedette/layout.h"
 #include "policy/vedette/machines.h"
 #include "policy/vedette/plan_cost.h"
+#include "policy/vedette/seam.h"
 #include "policy/vedette/split.h"
 #include "policy/vedette/sweep.h"
 #include "sim/step.h"
@@ -29,7 +31,7 @@ namespace vedette::planning {
 namespace {
 
 // By its ops. The next use is counted on into the next step; of a tensor that no op uses again, one past its death.
-struct Gap {
+struct UseGap {
   std::uint32_t last = 0, next = 0;
   bool returns = true;
   std::uint64_t key() const noexcept {
@@ -42,27 +44,22 @@ void for_each_gap(const TensorUses& tensor, std::uint32_t ops, Take take) {
   for (std::size_t k = 0; k < tensor.uses.size(); ++k) {
     const std::uint32_t last = tensor.uses[k].op;
     if (k + 1 < tensor.uses.size()) {
-      take(Gap{.last = last, .next = tensor.uses[k + 1].op});
+      take(UseGap{.last = last, .next = tensor.uses[k + 1].op});
     } else if (tensor.persistent) {
-      take(Gap{.last = last, .next = tensor.uses[0].op + ops});
+      take(UseGap{.last = last, .next = tensor.uses[0].op + ops});
     } else if (tensor.death > last) {
-      take(Gap{.last = last, .next = tensor.death + 1, .returns = false});
+      take(UseGap{.last = last, .next = tensor.death + 1, .returns = false});
     }
   }
 }
 
 // The gap in which an eviction lies that is issued after op `op`.
-std::optional<Gap> gap_around(const TensorUses& tensor, std::uint32_t ops, std::uint32_t op) {
-  std::optional<Gap> found;
-  for_each_gap(tensor, ops, [&](const Gap& gap) {
+std::optional<UseGap> gap_around(const TensorUses& tensor, std::uint32_t ops, std::uint32_t op) {
+  std::optional<UseGap> found;
+  for_each_gap(tensor, ops, [&](const UseGap& gap) {
     if ((gap.last <= op && op < gap.next) || (gap.last <= op + ops && op + ops < gap.next)) found = gap;
   });
   return found;
-}
-
-double bytes_of(const Trace& trace, const Extent& extent) {
-  const Bytes whole = trace.tensors[extent.tensor.value].bytes;
-  return double(extent.part ? extent.part->end.value - extent.part->begin.value : whole.value);
 }
 
 // Bytes in use, with all tensors near, summed over the ops: which of two steps of the same ops is larger.
@@ -83,14 +80,14 @@ class Spent {
   explicit Spent(const PlannedStep& step) : trace_(*step.trace), uses_(uses_of(trace_)) {
     for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t)
       for_each_gap(uses_.tensors[t], ops(),
-                   [&](const Gap& gap) { kinds_[gap.key()].bytes += double(trace_.tensors[t].bytes.value); });
+                   [&](const UseGap& gap) { kinds_[gap.key()].bytes += double(trace_.tensors[t].bytes.value); });
     std::vector<std::vector<const Move*>> fetches(trace_.tensors.size());
     for (const Move& move : step.plan->moves)
       if (move.verb == Verb::fetch) fetches[move.extent.tensor.value].push_back(&move);
     for (const Move& move : step.plan->moves)
       if (move.verb == Verb::evict && move.source.value == 0) count(move, fetches[move.extent.tensor.value]);
   }
-  const Kind* of(const Gap& gap) const {
+  const Kind* of(const UseGap& gap) const {
     const auto found = kinds_.find(gap.key());
     return found == kinds_.end() ? nullptr : &found->second;
   }
@@ -111,7 +108,7 @@ class Spent {
       if (gap->returns && fetch->extent == evict.extent && fetch->due.value == gap->next % ops())
         back = since(fetch->issue.value);
     Kind& kind = kinds_[gap->key()];
-    const double bytes = bytes_of(trace_, evict.extent);
+    const auto bytes = double(bytes_of(evict.extent, trace_).value);
     kind.away += bytes;
     kind.leaving += bytes * since(evict.due.value);
     kind.away_ops += bytes * back;
@@ -131,7 +128,7 @@ struct Wanted {                           // of a kind of gap
   double share = 0, gone = 1, fetch = 0;  // ops from the last use on
 };
 
-Wanted wanted(std::span<const Weighted> steps, const Gap& gap) {
+Wanted wanted(std::span<const Weighted> steps, const UseGap& gap) {
   Wanted sum;
   double weight = 0, away = 0, gone = 0, fetch = 0;
   for (const Weighted& each : steps) {
@@ -186,7 +183,7 @@ class Tries {
   std::vector<Asked> asked(std::span<const Weighted> steps) const {
     std::vector<Asked> all;
     for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t)
-      for_each_gap(uses_.tensors[t], ops_, [&](const Gap& gap) {
+      for_each_gap(uses_.tensors[t], ops_, [&](const UseGap& gap) {
         const Wanted want = wanted(steps, gap);
         if (want.share <= 0 || gap.next <= gap.last + 1) return;
         const auto after = [&](double ops) {
@@ -276,7 +273,7 @@ class Tries {
   std::optional<Plan> best_;
 };
 
-// What is carried over from the nearest sizes on both sides, and from each; then some knobs that are far apart.
+// Gaps as the nearest steps on both sides spend them, and each of the two; then knobs that are far apart, and covers.
 void try_all(Tries& tries, const std::vector<Spent>& steps, double size) {
   const Spent *below = nullptr, *above = nullptr;
   double least = 0, most = 0;
@@ -287,7 +284,7 @@ void try_all(Tries& tries, const std::vector<Spent>& steps, double size) {
   }
   if (below != nullptr && above != nullptr && below != above) {
     const double weight = most > least ? (size - least) / (most - least) : 0;
-      tries.carry_over(std::array{Weighted{below, 1 - weight}, Weighted{above, weight}});
+    tries.carry_over(std::array{Weighted{below, 1 - weight}, Weighted{above, weight}});
   }
   for (const Spent* const each : {below, above})
     if (each != nullptr) tries.carry_over(std::array{Weighted{each, 1}});
@@ -324,6 +321,7 @@ Result<Plan> plan_by_likeness(std::span<const PlannedStep> planned, const Trace&
   try_all(tries, steps, size_of(occupied_without_moves(trace, uses, 1)));
   std::optional<Plan> plan = tries.take();
   if (!plan) return Error{Cause::infeasible, "no plan was found for these sizes"};
+  if (machine.habits.plans_in_turns) plan = leave_after_the_seam(trace, uses, machine, *std::move(plan));
   if (auto broken = check(trace, machine, *plan)) return Error{Cause::infeasible, broken->message};
   plan->reasons = {"carried over from plans for other sizes of the same ops"};
   return *std::move(plan);

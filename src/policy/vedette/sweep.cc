@@ -18,7 +18,7 @@ constexpr std::uint32_t steps = 3;
 constexpr std::uint32_t forever = std::numeric_limits<std::uint32_t>::max();
 constexpr int candidates = 12;  // victims that are weighed against each other; flat beyond
 
-struct State {
+struct TensorState {
   bool alive = false, near = false, clean = false, kept = false;
   std::uint32_t last = 0, next = forever;  // uses around now, in ops of the walk
   std::uint32_t key = 0;                   // the next use among all operands of the walk
@@ -113,7 +113,7 @@ class Sweep {
   std::uint32_t ops_, operands_;
   Room room_;
   std::int64_t budget_ = 0, stalled_ = 0;
-  std::vector<State> state_;
+  std::vector<TensorState> state_;
   std::vector<Stay> gaps_;
   std::vector<std::int64_t> starts_;  // ideal start of each slot
   std::vector<std::int64_t> idle_;    // of each slot, the time that the link out has left
@@ -126,7 +126,7 @@ class Sweep {
 
 // The use after the one that is operand number `operand` of op `at`.
 void Sweep::set_next(std::uint32_t t, std::uint32_t at, std::uint32_t operand) {
-  State& state = state_[t];
+  TensorState& state = state_[t];
   const std::uint32_t next = uses_.next[operand];
   if (next == Uses::never) {
     state.next = forever;
@@ -156,7 +156,7 @@ void Sweep::choose_kept() {
 void Sweep::start_away() {
   for (std::uint32_t t = 0; t < state_.size(); ++t) {
     if (!uses_.tensors[t].persistent) continue;
-    State& state = state_[t];
+    TensorState& state = state_[t];
     state.alive = state.clean = true;
     state.next = uses_.tensors[t].uses.empty() ? forever : uses_.tensors[t].uses.front().op;
     state.key = operands_ * (steps + 1) + t;
@@ -205,7 +205,7 @@ void Sweep::stall(std::uint32_t at, std::int64_t until) {
 
 // Sends the tensor away after its last use; the time at which its room is free. A forced one frees it for op `at`.
 std::int64_t Sweep::evict(std::uint32_t t, std::uint32_t at, bool forced) {
-  State& state = state_[t];
+  TensorState& state = state_[t];
   near_.erase(state.key);
   const std::uint32_t until = state.next == forever ? forever : state.next;
   if (state.gap != forever && gaps_[state.gap].next_use == state.next && gaps_[state.gap].returns) {
@@ -245,7 +245,7 @@ std::int64_t Sweep::evict(std::uint32_t t, std::uint32_t at, bool forced) {
 }
 
 void Sweep::fetch(std::uint32_t t, std::uint32_t at) {
-  State& state = state_[t];
+  TensorState& state = state_[t];
   away_.erase(state.key);
   room_.add(at, state.next, size(t));
   if (state.gap != forever) gaps_[state.gap].fetch = at;
@@ -326,7 +326,7 @@ void Sweep::prefetch(std::uint32_t at) {
 }
 
 void Sweep::forget(std::uint32_t t, std::uint32_t at) {
-  State& state = state_[t];
+  TensorState& state = state_[t];
   if (state.near) near_.erase(state.key);
   if (!state.near && state.gap != forever && gaps_[state.gap].next_use == forever)
     gaps_[state.gap].next_use = gaps_[state.gap].fetch = at;
@@ -337,7 +337,7 @@ void Sweep::forget(std::uint32_t t, std::uint32_t at) {
 // it clean. The pressure of the gap after that costs no write. Weights after the optimizer are such, and gradients
 // before it, which then leave for nothing as soon as they are used, although they live to the step's end.
 void Sweep::clean_ahead(std::uint32_t t, std::uint32_t at) {
-  const State& state = state_[t];
+  const TensorState& state = state_[t];
   const TensorUses& tensor = uses_.tensors[t];
   const bool unused = !tensor.persistent && tensor.uses.back().op < tensor.death;
   const std::int64_t ahead = tensor.persistent ? knobs_.clean_ahead_ns : unused ? knobs_.clean_after_last_use_ns : -1;

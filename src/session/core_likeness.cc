@@ -1,0 +1,134 @@
+// Steps of other sizes than those that are planned. Once the first tensors tell the sizes, the rest of the step is
+// foretold from the logs of two planned ones, gets addresses, and a plan by likeness. A step that then is otherwise
+// leaves that plan as it would leave any other.
+#include <algorithm>
+#include <chrono>
+#include <unordered_set>
+
+#include "session/core.h"
+#include "session/like_log.h"
+
+namespace vedette::detail {
+
+// Memory that moves whole tensors has a plan of places, too; and what can be recomputed is worth a search.
+bool SessionCore::may_plan_by_likeness() const noexcept {
+  return foresees() && options_.policy == "vedette" && !executor_->traits().whole_tensors && recomputer_ == nullptr;
+}
+
+// nullopt: not known yet, or never in this step.
+std::optional<StepLog> SessionCore::rest_of_step(const std::vector<Bucket*>& alike) {
+  const auto sized = [](const Bucket& bucket) {
+    return SizedStep{.log = &bucket.as_logged()->log, .times = bucket.plan.least_times()};
+  };
+  ForetoldLog foretold = foretell(sized(*alike[0]), sized(*alike[1]), logger_.log());
+  if (foretold.is == ForetoldLog::Is::not_yet) return std::nullopt;
+  buckets_.try_no_likeness();
+  if (foretold.is == ForetoldLog::Is::another || !find_addresses(foretold.log)) return std::nullopt;
+  return std::move(foretold.log);
+}
+
+// Of what lived before the step. All else that lives is no operand of it, but takes room.
+bool SessionCore::find_addresses(StepLog& foretold) const {
+  std::unordered_set<std::uint64_t> known;
+  for (std::uint32_t t = 0; t < foretold.tensors.size(); ++t) {
+    LoggedTensor& tensor = foretold.tensors[t];
+    if (t >= logger_.log().tensors.size()) {
+      if (tensor.birth > 0) continue;
+      const std::optional<std::uint64_t> offset = foresight_.offset_of(t);
+      if (!offset) return false;
+      const auto found = arena_.holding(arena_.base() + *offset);
+      if (found == arena_.tensors().end() || found->first != *offset || found->second.bytes != tensor.bytes)
+        return false;
+      tensor.offset = *offset;
+    }
+    known.insert(tensor.offset);
+  }
+  for (const auto& [offset, live] : arena_.tensors())
+    if (known.count(offset) == 0) {
+      LoggedTensor& beside = foretold.tensors.emplace_back();
+      beside.name = live.name;
+      beside.bytes = live.bytes;
+      beside.kind = live.kind;
+      beside.offset = offset;
+    }
+  return true;
+}
+
+namespace {
+
+// A plan takes some 25 us an op of another processor, which quick ops would use better.
+bool is_worth_a_plan(const StepPlan& alike) {
+  constexpr Nanoseconds an_op{250'000};
+  Nanoseconds time;
+  for (const Nanoseconds each : alike.least_times()) time += each;
+  return time.value >= static_cast<std::int64_t>(alike.least_times().size()) * an_op.value;
+}
+
+}  // namespace
+
+bool SessionCore::plan_by_likeness() {
+  constexpr std::uint32_t most_ops = 64;  // by then, some tensor has told the sizes
+  if (buckets_.likeness_was_tried() || pages_ != nullptr || !may_plan_by_likeness()) return false;
+  const bool makes_one = std::any_of(making_.begin(), making_.end(), [&](const auto& plan) {
+    const Bucket* const bucket = buckets_.find(plan->bucket());
+    return bucket != nullptr && bucket->is_by_likeness();
+  });
+  if (makes_one || logger_.next_op() > most_ops) return buckets_.try_no_likeness(), false;
+  const std::vector<Bucket*> alike = buckets_.alike(logger_.kinds(), frames());
+  if (alike.empty() || !foresight_.follows_step_of(alike[0]->as_logged()->kinds)) return false;
+  if (!executor_->traits().replays && !is_worth_a_plan(alike[0]->plan)) return buckets_.try_no_likeness(), false;
+  std::optional<StepLog> foretold = rest_of_step(alike);
+  return foretold && begin_by_likeness(*std::move(foretold), alike);
+}
+
+bool SessionCore::begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alike) {
+  std::uint32_t events = 0;
+  for (const LoggedTensor& t : foretold.tensors) events = std::max({events, t.birth, t.death == ~0u ? 0 : t.death});
+  AddressPlan addresses(foretold, events, arena_, options_.chunk, Heap::Chunks::shared, logger_.events());
+  auto fresh = std::make_unique<Bucket>(buckets_.next_id(), foretold, hashes_of(foretold), std::move(addresses),
+                                        StepPlan::Options{.chunk = options_.chunk,
+                                                          .policy = options_.policy,
+                                                          .seed = options_.seed,
+                                                          .range = std::nullopt,
+                                                          .fast_memory = {frames() * options_.chunk.value}});
+  fresh->profiled(logger_.step(), alike[0]->unplanned());
+  fresh->is_planned_by_likeness(true);
+  fresh->sections = SectionLearner(std::vector<char>(fresh->ops()));
+  for (Bucket* const each : alike) each->served(logger_.step());
+  Bucket& added = buckets_.add(std::move(fresh));
+  added.waits_for_plan();
+  buckets_.expect(added);
+  size_machine_for(added);
+  auto draft = added.plan.begin(machine_, *executor_);
+  for (const Bucket* const each : alike) draft->alike.push_back(each->plan.for_other_sizes());
+  retire_buckets();
+  const bool now = executor_->traits().replays;
+  making_.push_back(
+      std::make_unique<PlanInMaking>(added.id(), std::move(draft), PlanInMaking::Meanwhile::steps_by_plan_before));
+  making_.back()->made_for(frames());
+  if (now) making_.back()->is_made_within(std::chrono::hours(1));
+  take_plan_in_step();
+  if (now && buckets_.follow(logger_.next_op() - 1, logger_.prefix())) executor_->forget_plan();
+  return follows_plan();
+}
+
+// The op at hand, or a later one, is the first that follows it.
+void SessionCore::take_plan_in_step() {
+  if (making_.empty() || buckets_.coming() == nullptr) return;
+  const auto made = std::find_if(making_.begin(), making_.end(),
+                                 [&](const auto& plan) { return plan->bucket() == buckets_.coming()->id(); });
+  if (made == making_.end() || !(*made)->is_made_within(std::chrono::nanoseconds{0})) return;
+  const std::unique_ptr<PlanInMaking> taken = std::move(*made);
+  making_.erase(made);
+  const Bucket& bucket = *buckets_.coming();
+  take_plan(*taken);
+  if (bucket.plan.has_failed()) forget_bucket(bucket);
+}
+
+void SessionCore::forget_bucket(const Bucket& bucket) {
+  const auto gone = buckets_.forget(bucket);
+  if (gone != nullptr && gone->addresses().zone_bytes() > 0)
+    arena_.release_zone(gone->addresses().zone(), gone->addresses().zone_bytes());
+}
+
+}  // namespace vedette::detail
