@@ -2,6 +2,7 @@
 //
 //   plan_time [--policies vedette,sentinel] [--tensors 2000,20000,200000,1000000] [--budget 30] [--limit SECONDS]
 //   [--rounds N]
+//   plan_time TRACE --alike OTHER_SIZE,ANOTHER_SIZE
 //
 // Steps are made here. A layer has three ops (forward, backward, update) and six tensors (weight, two moments,
 // activation, gradient, gradient of the weight). Small ops beside them read and write one activation, so that there are
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "policy/vedette/likeness.h"
 #include "vedette/machine.h"
 #include "vedette/policy.h"
 #include "vedette/replay.h"
@@ -30,7 +32,7 @@ namespace {
 using namespace vedette;
 
 struct Options {
-  std::vector<std::string> policies, traces;
+  std::vector<std::string> policies, traces, alike;
   std::vector<std::uint32_t> tensors = {2'000, 20'000, 200'000, 1'000'000};
   double budget = 30, limit = 20;
   std::uint32_t rounds = 1;
@@ -153,6 +155,30 @@ std::vector<PolicyEntry> chosen(const Options& options) {
   return entries;
 }
 
+Result<Trace> read(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return parse_trace(std::string(std::istreambuf_iterator<char>(in), {}));
+}
+
+// From plans for other sizes, which are searched for before the clock is asked.
+void plan_by_likeness(const Trace& trace, const Machine& machine, const Options& options) {
+  std::vector<Trace> traces;
+  std::vector<Plan> plans;
+  for (const std::string& file : options.alike) {
+    traces.push_back(read(file).value());
+    plans.push_back(make_policy("vedette", 1)->prepare(traces.back(), machine).value());
+  }
+  std::vector<planning::PlannedStep> planned;
+  for (std::size_t k = 0; k < traces.size(); ++k) planned.push_back({&traces[k], &plans[k]});
+  Result<Plan> plan = Plan{};
+  const Took took = timed(options.rounds, [&] { plan = planning::plan_by_likeness(planned, trace, machine); });
+  Ran none;
+  const double ops = static_cast<double>(trace.ops.size());
+  print_line("(by likeness)", trace, took, none,
+             plan ? fmt::format("{:.1f} us an op of the processor, the judge included", took.processor * 1e6 / ops)
+                  : plan.error().message);
+}
+
 void plan_step(const Trace& trace, const Options& options, const std::vector<PolicyEntry>& entries,
                std::vector<Ran>& ran, Ran& floor) {
   Machine machine = machine_presets().front().make();
@@ -180,6 +206,7 @@ void plan_step(const Trace& trace, const Options& options, const std::vector<Pol
     print_line(entries[e].name, trace, took, ran[e], said);
     ran[e].over = took.processor > options.limit;
   }
+  if (!options.alike.empty()) plan_by_likeness(trace, machine, options);
 }
 
 }  // namespace
@@ -188,6 +215,8 @@ int main(int count, char** words) {
   Options options;
   CLI::App app("Times planning.");
   app.add_option("trace", options.traces, "Traces to plan instead of made ones");
+  app.add_option("--alike", options.alike, "Traces of the same ops with other sizes, from whose plans one is made")
+      ->delimiter(',');
   app.add_option("--policies", options.policies)->delimiter(',');
   app.add_option("--tensors", options.tensors)->delimiter(',');
   app.add_option("--budget", options.budget, "Fast memory, percent of the peak");
@@ -198,8 +227,7 @@ int main(int count, char** words) {
   std::vector<Ran> ran(entries.size());
   Ran floor;
   for (const std::string& file : options.traces) {
-    std::ifstream in(file, std::ios::binary);
-    const auto trace = parse_trace(std::string(std::istreambuf_iterator<char>(in), {}));
+    const auto trace = read(file);
     if (!trace) return fmt::print(stderr, "{}: {}\n", file, trace.error().message), 1;
     ran.assign(entries.size(), {});
     floor = {};
