@@ -10,9 +10,11 @@
 
 namespace vedette::detail {
 
-// Memory that moves whole tensors has a plan of places, too; and what can be recomputed is worth a search.
+// Memory that moves whole tensors has a plan of places, too; and what can be recomputed is worth a search. What the
+// program gave a place may not have it by likeness.
 bool SessionCore::may_plan_by_likeness() const noexcept {
-  return foresees() && options_.policy == "vedette" && !executor_->traits().whole_tensors && recomputer_ == nullptr;
+  return foresees() && options_.policy == "vedette" && logger_.named_places().none() &&
+         !executor_->traits().whole_tensors && recomputer_ == nullptr;
 }
 
 // nullopt: not known yet, or never in this step.

@@ -13,6 +13,7 @@ namespace vedette::detail {
 
 class NamedPlaces {
  public:
+  bool none() const noexcept { return places_.empty(); }
   // `names`: a pattern of fnmatch(3). Of several that match a tensor the one that was added last counts.
   void add(std::string_view names, Wish wish) { places_.push_back({std::string(names), wish}); }
   // Before units are made of the log.

@@ -85,8 +85,9 @@ class StepLogger {
 
   // The log as planners need it: every living tensor is in it and has a name, and which tensors die before the next
   // step's first op is guessed by which died before this one's.
-  StepLog& finished(const Arena& arena);                          // until the next step begins
-  NamedPlaces& named_places() noexcept { return named_places_; }  // that its tensors get
+  StepLog& finished(const Arena& arena);  // until the next step begins
+  NamedPlaces& named_places() noexcept { return named_places_; }
+  const NamedPlaces& named_places() const noexcept { return named_places_; }  // that its tensors get
 
   static constexpr std::size_t most_layers = 4096;  // that are remembered from step to step
 
