@@ -200,7 +200,7 @@ class StepBuilder {
   }
 
   void take(const ExecutionNode& node) {
-    Draft draft{.node = &node, .phase = phase_, .reads = {}, .writes = {}, .host_us = node.microseconds};
+    Draft draft{.node = &node, .phase = phase_, .host_us = node.microseconds};
     const std::unordered_set<std::uint64_t> taken = operands(node, draft);
     bool makes = false;
     for (const StorageUse& use : node.outputs) {

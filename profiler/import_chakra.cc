@@ -47,7 +47,7 @@ class Wire {
 
   Field field() {
     const std::uint64_t tag = varint();
-    Field found{.number = tag >> 3, .wire = static_cast<int>(tag & 7), .value = 0, .bytes = {}};
+    Field found{.number = tag >> 3, .wire = static_cast<int>(tag & 7), .value = 0};
     switch (found.wire) {
       case 0:
         found.value = varint();

@@ -128,10 +128,7 @@ std::uint64_t samples_of(const Json& region) {
 }
 
 Shot read_shot(const Json& snapshot, const std::string& target, std::size_t& regions) {
-  Shot shot{.target = target,
-            .began = natural(snapshot, "start_time"),
-            .ended = natural(snapshot, "end_time"),
-            .regions = {}};
+  Shot shot{.target = target, .began = natural(snapshot, "start_time"), .ended = natural(snapshot, "end_time")};
   if (shot.ended < shot.began) throw Malformed{"a snapshot ends before it begins"};
   for (const Json& region : list(snapshot, "regions")) {
     if (!region.is_object()) throw Malformed{"a region is not an object"};

@@ -25,7 +25,7 @@ struct Imported {
 };
 
 Imported one_after_the_other(Trace trace) {
-  Imported imported{.trace = std::move(trace), .when = {}, .samples = {}, .format = "vedette-trace-1"};
+  Imported imported{.trace = std::move(trace), .format = "vedette-trace-1"};
   Nanoseconds now;
   for (const Op& op : imported.trace.ops) {
     imported.when.push_back({now, now + op.time});
@@ -42,8 +42,7 @@ void write(Tables& tables, const Imported& imported) {
   if (has_assumptions(trace)) tables.meta("assumed", trace.notes.front());
   tables.meta("complete", "1");
   tables.profile(only_step, only_bucket, trace, imported.samples);
-  StepRecord step{
-      .step = only_step, .phase = "imported", .bucket = std::nullopt, .began = {}, .ended = {}, .counters = {}};
+  StepRecord step{.step = only_step, .phase = "imported", .bucket = std::nullopt};
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
     const NameEvent name = NameEvent::of(i + 1, trace.ops[i].name);
     tables.event(name);

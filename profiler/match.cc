@@ -97,8 +97,7 @@ Bytes bytes_of_operands(const Trace& trace, const Op& op, Bytes least) {
 }  // namespace
 
 ProfileMatch match_profiles(const Trace& pages, const Trace& operands, Bytes least) {
-  ProfileMatch found{
-      .ops = matched(pages.ops, operands.ops), .only_in_pages = {}, .only_in_operands = {}, .layers = {}};
+  ProfileMatch found{.ops = matched(pages.ops, operands.ops)};
   const std::vector<Bytes> by_pages = bytes_by_pages(pages, least);
   std::uint32_t one = 0, other = 0;
   const auto pass = [&](std::uint32_t until_one, std::uint32_t until_other) {
@@ -113,7 +112,7 @@ ProfileMatch match_profiles(const Trace& pages, const Trace& operands, Bytes lea
     auto layer = std::find_if(found.layers.begin(), found.layers.end(),
                               [&](const LayerMatch& each) { return each.layer == name && each.phase == op.phase; });
     if (layer == found.layers.end()) {
-      found.layers.push_back({.layer = name, .phase = op.phase, .ops = 0, .by_pages = {}, .by_operands = {}});
+      found.layers.push_back({.layer = name, .phase = op.phase, .ops = 0});
       layer = std::prev(found.layers.end());
     }
     ++layer->ops;

@@ -308,8 +308,7 @@ void Recorder::step_ended(std::uint64_t step, Nanoseconds now, const Counters& o
   const ProcessUse use = use_of_process();
   record.noise = StepNoise{.elapsed = use.at - state_->begun.use.at,
                            .processor = use.processor - state_->begun.use.processor,
-                           .switches = use.switches - state_->begun.use.switches,
-                           .machine = {}};
+                           .switches = use.switches - state_->begun.use.switches};
   state_->send([record, state = state_.get()](Tables& tables) mutable {
     record.process_bytes = resident_bytes_of_this_process();  // here, on the writer's time: a moment later
     record.noise->machine = state->watch.since_last();
@@ -382,7 +381,7 @@ void Recorder::sampled(std::uint64_t step, OpIndex op, Bytes resident, Bytes liv
 void Recorder::op_began(std::uint64_t step, OpIndex op, std::string_view name, Nanoseconds now) {
   const auto [number, first] = state_->names.number(name);
   if (first) state_->push(state_->of_program, NameEvent::of(number, name));
-  state_->op = {.step = step, .op = op, .name = number, .began = now, .ended = {}};
+  state_->op = {.step = step, .op = op, .name = number, .began = now};
 }
 
 void Recorder::op_ran_on(std::uint64_t step, OpIndex op, std::uint32_t stream) {
@@ -392,8 +391,7 @@ void Recorder::op_ran_on(std::uint64_t step, OpIndex op, std::uint32_t stream) {
 
 void Recorder::op_ended(std::uint64_t step, OpIndex op, Nanoseconds now) {
   OpEvent& running = state_->op;
-  if (running.step != step || running.op != op)
-    running = {.step = step, .op = op, .name = 0, .began = now, .ended = {}};
+  if (running.step != step || running.op != op) running = {.step = step, .op = op, .name = 0, .began = now};
   running.ended = now;
   state_->push(state_->of_program, running);
   if (!state_->live) return;

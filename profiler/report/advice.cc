@@ -262,7 +262,7 @@ std::string_view name_of(Change change) noexcept {
 }
 
 Advised advised_of(const Run& run, const ReportOptions& options, const Waterfall& fall, const Noise& noise) {
-  const auto none = [](std::string why) { return Advised{.lines = {}, .simulated = {}, .note = std::move(why)}; };
+  const auto none = [](std::string why) { return Advised{.note = std::move(why)}; };
   if (!fall.known) return none("Advice needs a recorded step with its times and its profile.");
   if (!options.adviser.simulate || !options.adviser.in_chunks) return none("No simulator was asked for advice.");
   if (run.machine.tiers.size() < 2 || run.chunk.value == 0 || run.budget < run.chunk)

@@ -113,7 +113,7 @@ std::uint32_t peak_op(const std::vector<TensorRow>& tensors) {
 }
 
 Side side_of(const Report& report) {
-  Side side{.of = {}, .peak = report.headline.peak};
+  Side side{.peak = report.headline.peak};
   const std::uint32_t op = peak_op(report.tensors);
   Bytes known;
   for (const TensorRow& t : report.tensors) {

@@ -87,7 +87,7 @@ std::vector<MoveRate> rates(const Run& run) {
   const auto edge = [&](std::size_t i) {
     return Nanoseconds{static_cast<std::int64_t>(static_cast<long double>(length) * i / rate_slices)};
   };
-  for (std::size_t i = 0; i < rate_slices; ++i) slices.push_back({.time = {edge(i), edge(i + 1)}, .in = {}, .out = {}});
+  for (std::size_t i = 0; i < rate_slices; ++i) slices.push_back({.time = {edge(i), edge(i + 1)}});
   for (const MoveRow& move : run.moves) {
     const std::int64_t at = (move.ended - step.began).value;
     if (at < 0 || at >= length) continue;

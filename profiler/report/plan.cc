@@ -100,7 +100,6 @@ void judge(PlanFigures& figures, Matching& matching, std::size_t position) {
                     .issue = move.issue,
                     .due = move.due,
                     .bytes = run.machine.whole_tensors ? unit.bytes : run.chunk,
-                    .lead = {},
                     .reason = move.reason};
     const MoveRow* moved = matching.match(chunk, move);
     if (moved == nullptr) {

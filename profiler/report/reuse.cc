@@ -78,7 +78,7 @@ std::vector<ReuseBin> histogram_of(const std::vector<Again>& all) {
   for (const Again& again : all) {
     const std::size_t bin = static_cast<std::size_t>(std::bit_width(again.distance.value));
     while (bins.size() <= bin)
-      bins.push_back({.least = {bins.empty() ? 0 : std::uint64_t{1} << (bins.size() - 1)}, .accesses = 0, .bytes = {}});
+      bins.push_back({.least = {bins.empty() ? 0 : std::uint64_t{1} << (bins.size() - 1)}, .accesses = 0});
     ++bins[bin].accesses;
     bins[bin].bytes += again.bytes;
   }

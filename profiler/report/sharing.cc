@@ -39,7 +39,7 @@ Habits habits_of(const Trace& trace) {
   const auto alive = lives(trace);
   const auto used = uses(trace);
   for (std::size_t t = 0; t < trace.tensors.size(); ++t) {
-    Habit habit{.life = alive[t], .runs = {}};
+    Habit habit{.life = alive[t]};
     for (const OpIndex op : used[t])
       if (habit.runs.empty() || habit.runs.back() != run_of[op.value]) habit.runs.push_back(run_of[op.value]);
     habits.of.push_back(std::move(habit));
@@ -170,7 +170,7 @@ Bytes dragged_in(const Granules& granules, std::uint64_t granule, const std::vec
 }
 
 SharingOf measure(const Trace& trace, const Layout& layout, const Habits& habits, Bytes granule) {
-  Granules granules{.trace = trace, .layout = layout, .bytes = granule.value, .edges = {}};
+  Granules granules{.trace = trace, .layout = layout, .bytes = granule.value};
   SharingOf found{.used = fill(granules)};
   for (const auto& [g, tensors] : granules.edges) {
     if (tensors.size() < 2 || !shared_falsely(tensors, habits)) continue;

@@ -55,7 +55,7 @@ Failure malformed(std::string message) { return Failure({Cause::malformed_input,
 Asked load(const std::string& path) {
   auto run = report::load_run(path);
   if (!run) throw Failure({run.error().cause, path + ": " + run.error().message});
-  Asked asked{.run = *std::move(run), .figures = {}};
+  Asked asked{.run = *std::move(run)};
   asked.figures = report::analyse(asked.run, {});
   if (const report::Profile* const profile = asked.run.shown_profile()) asked.trace = &profile->trace;
   return asked;
@@ -86,7 +86,7 @@ Table tensors(const Asked& asked, Rank rank, Wanted wanted, std::string empty) {
   for (const report::TensorRow& tensor : asked.figures.tensors)
     if (wanted(tensor)) found.push_back(&tensor);
   std::stable_sort(found.begin(), found.end(), [&](const auto* a, const auto* b) { return rank(*a) > rank(*b); });
-  Table table{.rows = {}, .empty = std::move(empty), .may_be_grouped = true};
+  Table table{.empty = std::move(empty), .may_be_grouped = true};
   for (const report::TensorRow* const tensor : found) table.rows.push_back(row_of(*tensor));
   return table;
 }
@@ -141,7 +141,7 @@ Table peak(const Asked& asked, const AskOptions&) {
 }
 
 Table stalls(const Asked& asked, const AskOptions&) {
-  Table table{.rows = {}, .empty = "the shown step waited for nothing"};
+  Table table{.empty = "the shown step waited for nothing"};
   std::vector<std::pair<Nanoseconds, Json>> rows;
   for (const report::StepTimeline& step : asked.figures.timeline.steps) {
     if (asked.run.shown_step() == nullptr || step.step != asked.run.shown_step()->step) continue;
@@ -161,7 +161,7 @@ Table stalls(const Asked& asked, const AskOptions&) {
 }
 
 Table late(const Asked& asked, const AskOptions&) {
-  Table table{.rows = {}, .empty = "no planned fetch of the shown step came late"};
+  Table table{.empty = "no planned fetch of the shown step came late"};
   for (const report::PlanMoveRow& move : asked.figures.plan.moves) {
     if (move.fate != "late") continue;
     table.rows.push_back({{"tensor", move.unit},
@@ -186,7 +186,7 @@ Table pages(const Asked& asked, const AskOptions& options) {
   if (!wanted)
     throw malformed("there is no tensor '" + options.tensor + "'" + did_you_mean(options.tensor, known) +
                     "; `vedette ask RUN hottest` names some");
-  Table table{.rows = {}, .empty = "no page of it was tracked; record with profile = ops"};
+  Table table{.empty = "no page of it was tracked; record with profile = ops"};
   const std::uint64_t page = std::max<std::uint64_t>(1, trace.page_bytes.value);
   const std::uint64_t all = (trace.tensors[*wanted].bytes.value + page - 1) / page;
   for (std::size_t i = 0; i < trace.pages.size();) {
@@ -262,7 +262,7 @@ Table by_sql(const AskOptions& options) {
   if (!database) throw Failure({database.error().cause, options.path + ": " + database.error().message});
   database->run("PRAGMA query_only = 1");  // a recording whose run was killed is mended as it opens, and not later
   Statement statement(*database, options.sql);
-  Table table{.rows = {}, .empty = "no row"};
+  Table table{.empty = "no row"};
   while (!database->failure() && statement.row()) {
     Json row = Json::object();
     for (int c = 0; c < statement.columns(); ++c)

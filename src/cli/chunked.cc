@@ -63,7 +63,7 @@ class Log {
 
   void add_op(std::uint32_t i, const std::vector<std::uint32_t>& births, const std::vector<std::uint32_t>& deaths) {
     const Op& op = trace_.ops[i];
-    LoggedOp logged{.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time, .reads = {}, .writes = {}};
+    LoggedOp logged{.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time};
     for (const TensorIndex t : op.reads) logged.reads.push_back(t.value);
     for (const TensorIndex t : op.writes) logged.writes.push_back(t.value);
     logged.events.begin = event_;

@@ -39,7 +39,7 @@ struct Curve {
 // One line a policy in the order of the rows, then the bound; ours is red and wide.
 std::vector<Curve> lines_of(const std::vector<const Row*>& rows) {
   std::vector<Curve> lines;
-  Curve bound{.policy = bound_name, .colour = "currentColor", .dash = "4 3", .width = 1.5, .points = {}};
+  Curve bound{.policy = bound_name, .colour = "currentColor", .dash = "4 3", .width = 1.5};
   std::size_t others = 0;
   for (const Row* row : rows) {
     auto line = std::find_if(lines.begin(), lines.end(), [&](const Curve& each) { return each.policy == row->policy; });
@@ -48,8 +48,7 @@ std::vector<Curve> lines_of(const std::vector<const Row*>& rows) {
       lines.push_back({.policy = row->policy,
                        .colour = ours ? "#e45756" : colours[others % colours.size()],
                        .dash = ours ? "" : dashes[others / colours.size() % dashes.size()],
-                       .width = ours ? 3.0 : 1.5,
-                       .points = {}});
+                       .width = ours ? 3.0 : 1.5});
       others += ours ? 0 : 1;
       line = lines.end() - 1;
     }

@@ -255,11 +255,8 @@ void add_memory_settings(const MachineFacts& facts, std::vector<Line>& lines) {
 void add_places(const MachineFacts& facts, std::vector<Line>& lines) {
   lines.push_back(
       {.subject = "host memory",
-       .finding =
-           readable(facts.available_memory) +
-           " available; a session's slow = \"host:SIZE+nvme:DIR\" keeps up to SIZE of what leaves there, over the disk",
-       .unlocks = {},
-       .remedy = {}});
+       .finding = readable(facts.available_memory) + " available; a session's slow = \"host:SIZE+nvme:DIR\" keeps up "
+                                                     "to SIZE of what leaves there, over the disk"});
 }
 
 std::string rates(const LinkHabits& link) {

@@ -50,7 +50,7 @@ Tried try_plan(const Trace& trace, const Machine& machine) {
   if (!plan) return {};
   auto run = replay(trace, machine, *plan);
   if (!run) return {};
-  Tried tried{.speed = share(run->ideal, run->measured.time), .run = *std::move(run), .plan = {}};
+  Tried tried{.speed = share(run->ideal, run->measured.time), .run = *std::move(run)};
   tried.plan = *std::move(plan);
   return tried;
 }

@@ -51,7 +51,7 @@ void MemoryDaemon::welcome() {
   auto socket = accept_from(listening_.get());
   if (!socket || clients_.size() >= most_clients) return;
   const std::uint32_t pid = peer_pid(socket->get());
-  clients_.emplace(++last_, Client{.socket = std::move(socket).value(), .pid = pid, .unsent = {}});
+  clients_.emplace(++last_, Client{.socket = std::move(socket).value(), .pid = pid});
 }
 
 void MemoryDaemon::read(share::ClientId id) {

@@ -119,7 +119,7 @@ std::optional<NodeSpeed> measure(NodeIndex first, NodeIndex node, std::uint32_t 
 }  // namespace
 
 NodeFacts examine_nodes(const std::vector<NumaNode>& nodes) {
-  NodeFacts facts{.speeds = {}, .movers = find_page_movers()};
+  NodeFacts facts{.movers = find_page_movers()};
   const auto first = std::find_if(nodes.begin(), nodes.end(), [](const NumaNode& node) { return node.processors > 0; });
   if (nodes.size() < 2 || first == nodes.end() || first->described) return facts;
   const std::uint32_t processors = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);

@@ -79,7 +79,7 @@ Json move_json(const Move& move) {
 Move move_of(const Json& row) {
   Move move{.issue = {index(row, "issue")},
             .due = {index(row, "due")},
-            .extent = {.tensor = {index(row, "tensor")}, .part = {}},
+            .extent = {.tensor = {index(row, "tensor")}},
             .source = {index(row, "from")},
             .target = {index(row, "to")},
             .verb = static_cast<Verb>(word(verbs, member(row, "verb"), "verb"))};

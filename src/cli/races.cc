@@ -63,8 +63,7 @@ Side read_side(const json& from, RacesFrames& frames) {
   Side side{.what = from.value("what", ""),
             .stream = from.value("stream", std::uint64_t{0}),
             .write = from.value("write", false),
-            .frames = own_frames(from.value("python", json::array())),
-            .of_first_thread = {}};
+            .frames = own_frames(from.value("python", json::array()))};
   if (!side.frames.empty()) return side;
   side.of_first_thread = own_frames(from.value("of_first_thread", json::array()));
   if (side.of_first_thread.empty()) side.frames = frames.of(from.value("native", json::array()));
@@ -204,8 +203,7 @@ void look(const Options& options, const std::vector<std::string>& words) {
   const auto memory = read_size(options.memory);
   if (!memory || memory->value < std::uint64_t{2} << 20 || memory->value > std::uint64_t{48} << 30)
     throw Failure({.cause = Cause::malformed_input,
-                   .message = "--memory " + options.memory + " is no size from 2MiB to 48GiB; write 16GiB",
-                   .errno_value = 0});
+                   .message = "--memory " + options.memory + " is no size from 2MiB to 48GiB; write 16GiB"});
   const RacesRun run = run_on_simulated_gpu(words, "memory_mib=" + std::to_string(memory->value >> 20) +
                                                        " devices=" + std::to_string(options.gpus) +
                                                        " skip_kernels=1 first_calls_order=0");

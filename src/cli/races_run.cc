@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(Cause cause, std::string sentence) {
-  throw Failure({.cause = cause, .message = std::move(sentence), .errno_value = 0});
+  throw Failure({.cause = cause, .message = std::move(sentence)});
 }
 
 std::string read(const fs::path& path) {
@@ -179,7 +179,7 @@ RacesRun run_on_simulated_gpu(const std::vector<std::string>& words, const std::
     ::execv(program.c_str(), arguments.data());
     ::_exit(127);
   }
-  RacesRun run{.status = wait_for(started), .lines = {}};
+  RacesRun run{.status = wait_for(started)};
   for (const fs::directory_entry& each : fs::directory_iterator(reports.path())) {
     std::ifstream file(each.path());
     for (std::string line; std::getline(file, line);) {

@@ -94,7 +94,7 @@ void reproduce(ReproduceOptions options) {
 }  // namespace
 
 Input read_input(const std::string& name, const std::string& path) {
-  Input input{.name = name, .path = path, .text = read_file(path), .sha256 = {}};
+  Input input{.name = name, .path = path, .text = read_file(path)};
   input.sha256 = sha256(input.text);
   return input;
 }

@@ -113,13 +113,7 @@ std::string body_of(const std::vector<G10Network>& networks, const std::string& 
 Reproduced reproduce_g10(const ReproduceOptions& options) {
   const std::string folder = data_folder(options, {"traces/g10", "g10"});
   const std::string table = std::filesystem::path(folder).parent_path().string() + "/g10_published.csv";
-  Reproduced made{.title = "G10's table, replayed",
-                  .text = {},
-                  .files = {},
-                  .body = {},
-                  .inputs = {},
-                  .machines = {},
-                  .counts = {}};
+  Reproduced made{.title = "G10's table, replayed"};
   made.inputs.push_back(read_input("g10_published.csv", table));
   std::vector<G10Network> networks = g10_published(made.inputs[0].text);
   const std::vector<std::string> wanted = split(options.only, ',');

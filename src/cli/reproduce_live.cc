@@ -54,8 +54,7 @@ Reproduced reproduce_sim_vs_live(const ReproduceOptions& options) {
     throw Failure({Cause::malformed_input,
                    "name the recordings of runs with --recording; `train --record FILE` and VEDETTE_RECORD=FILE make "
                    "them"});
-  Reproduced made{
-      .title = "Simulated and live", .text = {}, .files = {}, .body = {}, .inputs = {}, .machines = {}, .counts = {}};
+  Reproduced made{.title = "Simulated and live"};
   std::vector<Cell> cells;
   for (const std::string& path : options.recordings) {
     const std::string name = std::filesystem::path(path).stem().string();
@@ -84,9 +83,8 @@ Reproduced reproduce_sim_vs_live(const ReproduceOptions& options) {
          known ? fmt::format("{:.1f}", ms("simulated_ns")) : got["error"].get<std::string>(),
          known ? fmt::format("{:+.1f} %", 100 * (ms("simulated_ns") / ms("median_ns") - 1)) + disturbed : ""});
     if (known)
-      groups.push_back({.name = made.inputs[i].name,
-                        .values = {100 * std::min(1.0, ms("median_ns") / ms("simulated_ns"))},
-                        .published = {}});
+      groups.push_back(
+          {.name = made.inputs[i].name, .values = {100 * std::min(1.0, ms("median_ns") / ms("simulated_ns"))}});
   }
   std::string csv;
   for (const auto& row : rows) {

@@ -47,13 +47,7 @@ Json packed(const std::string& path, const std::string& name) {
 
 Reproduced reproduce_pack(const ReproduceOptions& options) {
   const std::string folder = data_folder(options, {"pack"});
-  Reproduced made{.title = "Offsets for known lifetimes",
-                  .text = {},
-                  .files = {},
-                  .body = {},
-                  .inputs = {},
-                  .machines = {},
-                  .counts = {}};
+  Reproduced made{.title = "Offsets for known lifetimes"};
   std::vector<Cell> cells;
   for (const std::string& name : names_in(options, folder, ".csv")) {
     const std::string path = folder + "/" + name + ".csv";
@@ -90,7 +84,7 @@ Reproduced reproduce_pack(const ReproduceOptions& options) {
   }
   std::vector<BarGroup> groups;
   for (std::size_t i = 0; i < cells.size(); ++i)
-    groups.push_back({.name = cells[i].name, .values = {100 / ratios[i], 100 / pools[i]}, .published = {}});
+    groups.push_back({.name = cells[i].name, .values = {100 / ratios[i], 100 / pools[i]}});
   const std::string svg =
       bars_svg({"vedette", "online best-fit pool"}, groups, "bytes alive at once, in percent of the highest byte used");
   made.files = {{"pack.md", made.text}, {"pack.csv", csv}, {"pack.svg", svg}};

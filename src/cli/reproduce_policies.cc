@@ -31,7 +31,7 @@ std::vector<Given> traces_of(const ReproduceOptions& options, Reproduced& made) 
       const Input input = read_input(name + ".json", within + "/" + name + ".json");
       if (!input.text.starts_with("{\"format\":\"vedette-trace-1\"") && !parse_trace(input.text)) continue;
       traces.push_back({.name = name, .path = input.path, .sha256 = input.sha256});
-      made.inputs.push_back({.name = input.name, .path = input.path, .text = {}, .sha256 = input.sha256});
+      made.inputs.push_back({.name = input.name, .path = input.path, .sha256 = input.sha256});
     }
   }
   if (traces.empty()) throw Failure({Cause::malformed_input, folder + " has no trace (.json) of that name"});
@@ -233,7 +233,7 @@ class Policies {
     for (const double share : shares_) series.push_back(fmt::format("{:.0f} % of the peak", 100 * share));
     std::vector<BarGroup> groups;
     for (const std::string& name : names_) {
-      BarGroup group{.name = name, .values = {}, .published = {}};
+      BarGroup group{.name = name};
       for (const double share : shares_) mean(options_.machine, share, name, &group.values.emplace_back());
       groups.push_back(std::move(group));
     }
@@ -269,13 +269,7 @@ class Policies {
 }  // namespace
 
 Reproduced reproduce_policies(const ReproduceOptions& options) {
-  Reproduced made{.title = "Policies on the same steps",
-                  .text = {},
-                  .files = {},
-                  .body = {},
-                  .inputs = {},
-                  .machines = {},
-                  .counts = {}};
+  Reproduced made{.title = "Policies on the same steps"};
   Policies(options, made).compute();
   return made;
 }

@@ -21,8 +21,7 @@ void add_set(CLI::App& app) {
     const auto bytes = vedette::read_size(options->size);
     if (!bytes)
       throw Failure({.cause = Cause::malformed_input,
-                     .message = "size '" + options->size + "' is no number of bytes; write 512MiB or 2GiB",
-                     .errno_value = 0});
+                     .message = "size '" + options->size + "' is no number of bytes; write 512MiB or 2GiB"});
     print("{}\n", ask_for_size(options->pid, *bytes).value());
   });
 }

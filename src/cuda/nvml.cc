@@ -13,9 +13,7 @@ namespace {
 
 constexpr const char* name_of_processes = "nvmlDeviceGetComputeRunningProcesses_v3";
 
-Error not_there(std::string message) {
-  return {.cause = Cause::unavailable, .message = std::move(message), .errno_value = 0};
-}
+Error not_there(std::string message) { return {.cause = Cause::unavailable, .message = std::move(message)}; }
 
 }  // namespace
 

@@ -10,9 +10,7 @@ namespace {
 
 constexpr TierIndex fast{0};
 
-Error cannot(const std::string& what) {
-  return {.cause = Cause::unsupported, .message = "memory here cannot " + what, .errno_value = 0};
-}
+Error cannot(const std::string& what) { return {.cause = Cause::unsupported, .message = "memory here cannot " + what}; }
 
 }  // namespace
 

@@ -19,7 +19,6 @@ Engine::Engine(EngineOptions options)
       by_hand_(options.by_hand),
       slow_{.store = std::move(options.store),
             .given = options.habits,
-            .habits = {},
             .read_in_place = options.read_in_place,
             .write_in_place = options.write_in_place},
       words_{.on_message = std::move(options.on_message),
@@ -286,12 +285,11 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(watch_ == nullptr && !maker_.winding_down);
   if (memory_->trackable() == nullptr) {
-    return Error{.cause = Cause::unavailable, .message = "this memory has one kind of frames", .errno_value = 0};
+    return Error{.cause = Cause::unavailable, .message = "this memory has one kind of frames"};
   }
   if (kind != FrameKind::fast && slow_.registered) {
     return Error{.cause = Cause::unavailable,
-                 .message = "frames that are registered for I/O cannot change their memory",
-                 .errno_value = 0};
+                 .message = "frames that are registered for I/O cannot change their memory"};
   }
   queues_.forget_plan();
   kick();

@@ -55,7 +55,6 @@ class Trial {
                          .slot = {f},
                          .memory = memory_.parked({f}),
                          .token = f,
-                         .remember = false,
                          .tier = tier_});
       }
       store_.submit(batch);

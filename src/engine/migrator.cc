@@ -312,7 +312,6 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
                             .slot = *books_[c].slot,
                             .memory = memory_->parked(f),
                             .token = f.value,
-                            .remember = false,
                             .tier = target});
   return true;
 }

@@ -100,7 +100,7 @@ Result<bool> PlaceExecutor::comes_ahead(const Expected::Fetch& next) {
     if (!made || !*made) return made;
   }
   static_cast<void>(take_coming(next.block));  // a plan that was left had it read, too
-  const Coming now{.block = next.block, .place = {}, .unchanged = next.unchanged};
+  const Coming now{.block = next.block, .unchanged = next.unchanged};
   if (auto fetched = fetch(now, MoveCause::planned); !fetched) return fetched.error();
   return true;
 }

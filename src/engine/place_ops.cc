@@ -15,9 +15,7 @@ Result<void> PlaceExecutor::pin(std::span<const BlockIndex> blocks, Results resu
   away.clear();
   for (const BlockIndex index : blocks) {
     if (blocks_[index.value].dropped)
-      return Error{.cause = Cause::infeasible,
-                   .message = "a tensor that was dropped is used before it was recomputed",
-                   .errno_value = 0};
+      return Error{.cause = Cause::infeasible, .message = "a tensor that was dropped is used before it was recomputed"};
     if (!arena_.in_place(index)) away.push_back(index);
   }
   for (const BlockIndex index : blocks) {
@@ -27,7 +25,7 @@ Result<void> PlaceExecutor::pin(std::span<const BlockIndex> blocks, Results resu
     if (!arena_.in_place(away[pinned])) {
       const auto coming = take_coming(away[pinned]);
       const MoveCause cause = coming ? MoveCause::planned : MoveCause::urgent;
-      const Coming now{.block = away[pinned], .place = {}, .unchanged = results == Results::anywhere};
+      const Coming now{.block = away[pinned], .unchanged = results == Results::anywhere};
       if (auto fetched = fetch(coming.value_or(now), cause); !fetched) {
         for (const BlockIndex index : blocks) {
           if (arena_.in_place(index) && std::find(away.begin(), away.end(), index) == away.end()) arena_.unpin(index);

@@ -35,8 +35,7 @@ Result<detail::Executor::Resized> Engine::resize(Bytes budget, Caller caller) {
   if (frames > most_frames_)
     return Error{.cause = Cause::unsupported,
                  .message = "fast memory of " + readable_exactly(budget) + " is more than this session can have, " +
-                            readable_exactly({most_frames_ * chunk_bytes_.value}),
-                 .errno_value = 0};
+                            readable_exactly({most_frames_ * chunk_bytes_.value})};
   await_unregistered(lock);
   books_.want_frames(frames);
   if (transfers_.size() < books_.pool().ever()) transfers_.resize(books_.pool().ever());

@@ -72,7 +72,7 @@ std::vector<std::vector<OpIndex>> dependences(const Trace& trace) {
     for (const TensorIndex t : op.writes) {
       follow(of[t.value].written);
       for (const OpIndex reader : of[t.value].since) follow(reader);
-      of[t.value] = {.written = OpIndex{i}, .since = {}};
+      of[t.value] = {.written = OpIndex{i}};
     }
     follow(fence);
     const Turn turn = turn_of(op);

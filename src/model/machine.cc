@@ -126,8 +126,7 @@ void read_links(const Json& list, Machine& machine) {
     Link read{.source = tier_named(machine, link, "from"),
               .target = tier_named(machine, link, "to"),
               .bytes_per_s = link.has("bytes_per_s") ? link.number("bytes_per_s", 1) : 0,
-              .latency = {static_cast<std::int64_t>(link.number_or("latency_ns", 0))},
-              .shared = {}};
+              .latency = {static_cast<std::int64_t>(link.number_or("latency_ns", 0))}};
     if (link.has("bus"))
       read.shared = static_cast<std::uint32_t>(std::min<std::uint64_t>(link.number("bus", 0), 1U << 30));
     if (link.has("alone_bytes_per_s")) {

@@ -46,12 +46,8 @@ Trace workspaces_as_tensors(Trace trace) {
     Op& op = trace.ops[i];
     if (op.workspace.value == 0) continue;
     op.writes.push_back({static_cast<std::uint32_t>(trace.tensors.size())});  // the largest number so far: still sorted
-    trace.tensors.push_back({.name = "workspace" + std::to_string(i),
-                             .bytes = op.workspace,
-                             .kind = TensorKind::workspace,
-                             .persistent = false,
-                             .shape = {},
-                             .site = {}});
+    trace.tensors.push_back(
+        {.name = "workspace" + std::to_string(i), .bytes = op.workspace, .kind = TensorKind::workspace});
     op.workspace = {};
   }
   return trace;

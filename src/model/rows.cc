@@ -42,8 +42,7 @@ const Json& list(const Json& value, const std::string& what) {
 
 RowAccess read_access(const Json& row, const std::string& place) {
   RowAccess access{
-      .op = {static_cast<std::uint32_t>(number(member(row, "op", place + ": "), place + ": op", ~std::uint32_t{0}))},
-      .chunks = {}};
+      .op = {static_cast<std::uint32_t>(number(member(row, "op", place + ": "), place + ": op", ~std::uint32_t{0}))}};
   if (row.size() != 2) throw Malformed{place + " has an unknown key"};
   const std::string of_row = place + ": ", of_chunks = of_row + "chunks";
   for (const Json& range : list(member(row, "chunks", of_row), of_chunks)) {
@@ -70,8 +69,7 @@ Rows read_rows(const Json& top) {
                 number(member(top, "always_near", {}), "always_near", ~std::uint32_t{0}))},
             .held = {number(member(top, "held_bytes", {}), "held_bytes", largest_size)},
             .chunk = {number(member(top, "chunk_bytes", {}), "chunk_bytes", largest_size)},
-            .chunks = static_cast<std::uint32_t>(number(member(top, "chunks", {}), "chunks", most_chunks)),
-            .steps = {}};
+            .chunks = static_cast<std::uint32_t>(number(member(top, "chunks", {}), "chunks", most_chunks))};
   const std::string of_file, of_steps = "steps";
   for (const Json& step : list(member(top, "steps", of_file), of_steps)) {
     const std::string place = "step " + std::to_string(rows.steps.size());

@@ -162,8 +162,7 @@ class Executor {
   // The tensor begins with the bytes that lie there, and may begin away: see AllocateOptions::copied_from.
   virtual Result<void> born_as_copy(ChunkRange, Bytes, std::uint64_t /*from*/) {
     return Error{.cause = Cause::unsupported,
-                 .message = "memory of the machine is not copied from a device's; copy it into memory that is there",
-                 .errno_value = 0};
+                 .message = "memory of the machine is not copied from a device's; copy it into memory that is there"};
   }
   virtual void died(ChunkRange chunks) noexcept = 0;
   // In fast memory until release_hold(); waits. Error: it is too much beside the memory held already; nothing is held.
@@ -183,8 +182,7 @@ class Executor {
   virtual Result<Resized> resize(Bytes budget, Caller caller) {
     static_cast<void>(budget), static_cast<void>(caller);
     return Error{.cause = Cause::unsupported,
-                 .message = "this fast memory keeps its size while a session lives; open another one for another size",
-                 .errno_value = 0};
+                 .message = "this fast memory keeps its size while a session lives; open another one for another size"};
   }
 
   virtual void end_resizing() noexcept {}            // of another thread, that waits

@@ -104,8 +104,7 @@ std::vector<std::vector<Change>> changes_of(const StepInTime& step, const Timeli
     for (const OpMoves::Departure& departure : moves.departures) {
       const std::uint32_t unit = unit_at.at(departure.chunks.first().value);
       const auto copy = evictions.find({unit, p});
-      changes[unit].push_back(
-          {.moment = time.ends(p), .coming = {}, .gone = copy == evictions.end() ? time.ends(p) : copy->second});
+      changes[unit].push_back({.moment = time.ends(p), .gone = copy == evictions.end() ? time.ends(p) : copy->second});
     }
   }
   return changes;
@@ -118,7 +117,7 @@ void add_intervals(const StepInTime& step, const Timeline& time, std::uint32_t u
   const Span<std::uint32_t> life = time.life(unit);
   const bool lives_on = life.end == time.length();
   std::optional<Interval> open;
-  if (begins_here) open = Interval{.unit = unit, .moments = {life.begin, 0}, .coming = {}, .at_start = life.begin == 0};
+  if (begins_here) open = Interval{.unit = unit, .moments = {life.begin, 0}, .at_start = life.begin == 0};
   const std::size_t first = intervals.size();
   std::vector<Interval> means;
   for (const Change& change : changes) {

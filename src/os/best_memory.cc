@@ -45,8 +45,7 @@ Result<void> behaves(Open open, Bytes chunk_bytes) {
                      std::memcmp(arena->data() + bytes, arena->data() + bytes + 1, bytes - 1) == 0;
   if (right) return {};
   return Error{.cause = Cause::unavailable,
-               .message = std::string(memory->mechanism()) + ": bytes were lost in the test at the start",
-               .errno_value = 0};
+               .message = std::string(memory->mechanism()) + ": bytes were lost in the test at the start"};
 }
 
 }  // namespace
@@ -60,9 +59,7 @@ Result<std::unique_ptr<ChunkMemory>> open_best_memory(ChunkMemoryOptions options
     }
     return open(std::move(options));
   }
-  return Error{.cause = Cause::unavailable,
-               .message = "no way to move memory works on this machine: " + refused,
-               .errno_value = 0};
+  return Error{.cause = Cause::unavailable, .message = "no way to move memory works on this machine: " + refused};
 }
 
 }  // namespace vedette

@@ -133,8 +133,7 @@ Result<NodeIndex> node_named(std::string_view text, const std::vector<NumaNode>&
   return Error{.cause = Cause::unsupported,
                .message = (forbidden ? "this process may not use that NUMA node, by its cpuset; it may use "
                                      : "there is no such NUMA node; there are ") +
-                          there,
-               .errno_value = 0};
+                          there};
 }
 
 }  // namespace vedette

@@ -29,8 +29,7 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
     return Error{
         .cause = Cause::unavailable,
         .message =
-            "shared memory as fast memory: userfaultfd tells no minor faults of it; Linux 5.14 or later is needed",
-        .errno_value = 0};
+            "shared memory as fast memory: userfaultfd tells no minor faults of it; Linux 5.14 or later is needed"};
   }
   Fd file{::memfd_create("vedette-frames", MFD_CLOEXEC)};
   if (!file) return system_error("memfd_create", errno, "raise ulimit -n");

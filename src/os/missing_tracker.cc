@@ -327,8 +327,7 @@ Result<void> behaves(MissingTracker& tracker) {
   if (right && kept) return {};
   return Error{.cause = Cause::unavailable,
                .message = std::string("userfaultfd missing pages: ")
-                              .append(kept ? "other pages were told than were touched" : "bytes were lost"),
-               .errno_value = 0};
+                              .append(kept ? "other pages were told than were touched" : "bytes were lost")};
 }
 
 }  // namespace

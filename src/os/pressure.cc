@@ -204,7 +204,7 @@ bool PressureSources::take_pressure(short events) {
 }
 
 std::optional<PressureSources::Request> PressureSources::take_request() {
-  Request request{.bytes = {}, .from = Fd{::accept4(requests_.get(), nullptr, nullptr, SOCK_CLOEXEC)}};
+  Request request{.from = Fd{::accept4(requests_.get(), nullptr, nullptr, SOCK_CLOEXEC)}};
   if (!request.from) return std::nullopt;
   const timeval patience{.tv_sec = 1, .tv_usec = 0};
   ::setsockopt(request.from.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
@@ -246,8 +246,7 @@ Result<std::string> ask_for_size(std::int64_t process, Bytes bytes) {
   const Error deaf{.cause = Cause::unavailable,
                    .message = "process " + std::to_string(process) +
                               " does not follow memory pressure; open its guard with pressure = true, or start it "
-                              "with VEDETTE_PRESSURE=1",
-                   .errno_value = 0};
+                              "with VEDETTE_PRESSURE=1"};
   const Fd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
   const Name name = name_of(process);
   if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name.address), name.bytes) != 0)

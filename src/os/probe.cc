@@ -30,7 +30,7 @@ namespace {
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 constexpr std::size_t beyond_lock_limit_bytes = std::size_t{16} << 20;  // the usual limit is 8 MiB
 
-Tried works() { return {.works = true, .why_not = {}}; }
+Tried works() { return {.works = true}; }
 Tried fails(std::string why_not) { return {.works = false, .why_not = std::move(why_not)}; }
 Tried fails(const char* what, int error) { return fails(std::string(what) + ": " + std::strerror(error)); }
 

@@ -70,8 +70,7 @@ Result<void> enough_mappings(const ChunkMemoryOptions& options) {
   return Error{.cause = Cause::unsupported,
                .message = std::to_string(frames) + " frames may need " + std::to_string(needed) +
                           " mappings, the limit is " + std::to_string(limit) +
-                          "; raise vm.max_map_count or the chunk size",
-               .errno_value = 0};
+                          "; raise vm.max_map_count or the chunk size"};
 }
 
 }  // namespace vedette

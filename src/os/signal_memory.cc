@@ -71,8 +71,7 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
     return Error{.cause = Cause::unavailable,
                  .message =
                      "shared memory as fast memory, which this tracker watches, needs userfaultfd; allow it, or track "
-                     "with mprotect",
-                 .errno_value = 0};
+                     "with mprotect"};
   }
   // no frame is registered
   Result<void> convert(FrameIndex, std::optional<ChunkIndex>, FrameKind kind, bool) override { return allows(kind); }

@@ -178,8 +178,7 @@ Result<void> remember(const struct sigaction& current) {
   if (count == most_previous) {
     return Error{
         .cause = Cause::unsupported,
-        .message = "SIGSEGV handlers were installed over ours too often; install yours once, before the session",
-        .errno_value = 0};
+        .message = "SIGSEGV handlers were installed over ours too often; install yours once, before the session"};
   }
   if (count == 0) {
     if (const int error = ::pthread_atfork(nullptr, nullptr, forget_memories_in_child); error != 0) {
@@ -209,8 +208,7 @@ Result<void> install() {
                  .message =
                      "SIGSEGV has a handler that lets no other be installed; with AddressSanitizer set "
                      "ASAN_OPTIONS=handle_segv=1, or "
-                     "allow userfaultfd",
-                 .errno_value = 0};
+                     "allow userfaultfd"};
   }
   return {};
 }
@@ -232,8 +230,7 @@ Result<std::size_t> take_slot(Span<std::uintptr_t> addresses, SegvOrder order, v
     return i;
   }
   return Error{.cause = Cause::unsupported,
-               .message = "too many memories and trackers use SIGSEGV in this process; close some",
-               .errno_value = 0};
+               .message = "too many memories and trackers use SIGSEGV in this process; close some"};
 }
 
 void give_back_slot(std::size_t index) noexcept {

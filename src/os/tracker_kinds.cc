@@ -14,18 +14,16 @@ constexpr TrackerKind kinds[] = {
 
 Result<void> works(const TrackerKind& kind, ChunkMemory& memory, bool sees_system_calls) {
   if (Trackable* const frames = memory.trackable(); frames == nullptr && kind.frames != FrameKind::fast) {
-    return Error{.cause = Cause::unavailable, .message = "frames here have one kind", .errno_value = 0};
+    return Error{.cause = Cause::unavailable, .message = "frames here have one kind"};
   } else if (auto allowed = frames != nullptr ? frames->allows(kind.frames) : Result<void>(); !allowed) {
     return allowed;
   }
   auto tracker = kind.open();
   if (!tracker) return tracker.error();
   if ((*tracker)->sees_system_calls() || !sees_system_calls) return {};
-  return Error{
-      .cause = Cause::unavailable,
-      .message =
-          std::string((*tracker)->mechanism()).append(": system calls are not seen, userfaultfd is for user mode only"),
-      .errno_value = 0};
+  return Error{.cause = Cause::unavailable,
+               .message = std::string((*tracker)->mechanism())
+                              .append(": system calls are not seen, userfaultfd is for user mode only")};
 }
 
 const TrackerKind* find(std::string_view name) {
@@ -41,7 +39,7 @@ Result<ChosenTracker> choose_best(ChunkMemory& memory) {
     if (works_here) return ChosenTracker{find(name), passed_over};
     passed_over.append(passed_over.empty() ? "" : "; ").append(works_here.error().message);
   }
-  return Error{.cause = Cause::unavailable, .message = std::move(passed_over), .errno_value = 0};
+  return Error{.cause = Cause::unavailable, .message = std::move(passed_over)};
 }
 
 }  // namespace
@@ -63,8 +61,7 @@ Result<ChosenTracker> choose_tracker(std::string_view name, ChunkMemory& memory)
   std::string known = "best";
   for (const TrackerKind& kind : kinds) known.append(", ").append(kind.name);
   return Error{.cause = Cause::unsupported,
-               .message = std::string("no page tracker '").append(name).append("'; there are: ").append(known),
-               .errno_value = 0};
+               .message = std::string("no page tracker '").append(name).append("'; there are: ").append(known)};
 }
 
 }  // namespace vedette

@@ -164,8 +164,7 @@ Result<void> UffdMemory::allows(FrameKind kind) const {
   return Error{.cause = Cause::unavailable,
                .message =
                    "memory that the zap tracker can watch: userfaultfd lacks asynchronous write protection; "
-                   "Linux 6.7 or later is needed",
-               .errno_value = 0};
+                   "Linux 6.7 or later is needed"};
 }
 
 // The bytes stay where they are. Pages that a tracker has replaced are small: where the kernel can, they become a huge

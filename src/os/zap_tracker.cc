@@ -162,8 +162,7 @@ Result<void> behaves(PageTracker& tracker) {
   if (right) return {};
   return Error{
       .cause = Cause::unavailable,
-      .message = "PAGEMAP_SCAN told other pages than those touched; this kernel cannot be trusted with zap tracking",
-      .errno_value = 0};
+      .message = "PAGEMAP_SCAN told other pages than those touched; this kernel cannot be trusted with zap tracking"};
 }
 
 }  // namespace

@@ -32,13 +32,8 @@ bool covers(Sections life, std::uint32_t section) { return life.begin <= section
 ExactSearch::ExactSearch(std::uint32_t sections, const std::vector<Item>& items)
     : in_{.sections = sections,
           .count = static_cast<std::uint32_t>(items.size()),
-          .life = {},
-          .bytes = {},
-          .alignment = {},
           .load = std::vector<std::uint64_t>(sections),
-          .meets = {},
-          .cover = std::vector<std::vector<std::uint32_t>>(sections),
-          .twin = {}},
+          .cover = std::vector<std::vector<std::uint32_t>>(sections)},
       weight_(sections, 1.0) {
   for (const Item& item : items) {
     in_.life.push_back(item.life);

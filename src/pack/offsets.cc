@@ -112,7 +112,7 @@ Layout Planner::plan() {
   bound_ = most_live(problem_).value;
   Part whole{.buffers = by_birth(problem_), .base = 0};
   const std::size_t count = whole.buffers.size();
-  if (count == 0) return {.offset = std::move(offset_), .peak = {}, .bound = {}, .how = "nothing lives"};
+  if (count == 0) return {.offset = std::move(offset_), .how = "nothing lives"};
   if (effort_.greedy == 0) effort_.greedy = std::clamp<std::uint64_t>(1000 * count, 12'000'000, 60'000'000);
   if (effort_.exact == 0) effort_.exact = capacity_ ? 4'000'000'000 : 250'000'000;
   // Where no more than this lives at once, no effort is needed. In rounded bytes, a plan may end in its last buffer's
@@ -300,7 +300,7 @@ Planner::Placed Planner::place(const Part& part, std::vector<std::uint32_t> orde
                                std::uint64_t steps) {
   const Sections all = span_of(part);
   AddressTree tree(all.end - all.begin);
-  Placed placed{.order = std::move(order), .offset = {}, .top = part.base, .steps = all.end - all.begin, .below = true};
+  Placed placed{.order = std::move(order), .top = part.base, .steps = all.end - all.begin, .below = true};
   placed.offset.reserve(placed.order.size());
   std::vector<Sections> life;
   for (const std::uint32_t b : placed.order) {

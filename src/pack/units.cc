@@ -81,7 +81,6 @@ std::vector<History> histories(const StepLog& log, std::vector<std::uint32_t> te
                         .birth_op = t.birth_op,
                         .death_op = death_op,
                         .wish = t.wish,
-                        .accesses = {},
                         .largest = i});
     History& h = result.back();
     h.death = std::max(h.death, t.death);
@@ -197,14 +196,7 @@ Units form_units(const StepLog& log, Bytes chunk_bytes, std::uint32_t most) {
   units.trace.layers = log.layers;
   units.trace.ops.reserve(log.ops.size());
   for (const LoggedOp& op : log.ops)
-    units.trace.ops.push_back({.name = op.name,
-                               .layer = op.layer,
-                               .phase = op.phase,
-                               .time = op.time,
-                               .workspace = {},
-                               .reads = {},
-                               .writes = {},
-                               .frees = {}});
+    units.trace.ops.push_back({.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time});
   if (log.ops.empty()) return units;
   const auto accesses = accesses_of(log);
   std::map<std::uint32_t, std::vector<Scratch>> scratch;  // by op
@@ -277,23 +269,13 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, With
               .source = "vedette",
               .device = log.device,
               .notes = log.notes,
-              .tensors = {},
               .layers = log.layers,
-              .ops = {},
-              .page_bytes = {4096},
-              .pages = {}};
+              .page_bytes = {4096}};
   std::vector<std::optional<TensorIndex>> index(log.tensors.size());
   const auto last = static_cast<std::int64_t>(log.ops.size()) - 1;
   trace.ops.reserve(log.ops.size());
   for (const LoggedOp& op : log.ops)
-    trace.ops.push_back({.name = op.name,
-                         .layer = op.layer,
-                         .phase = op.phase,
-                         .time = op.time,
-                         .workspace = {},
-                         .reads = {},
-                         .writes = {},
-                         .frees = {}});
+    trace.ops.push_back({.name = op.name, .layer = op.layer, .phase = op.phase, .time = op.time});
   if (last < 0) return trace;
   std::map<std::uint32_t, std::vector<Scratch>> scratch;  // in bytes here
   for (std::size_t i = 0; i < log.tensors.size(); ++i) {
@@ -331,9 +313,7 @@ void add_beside(Trace& trace, const StepLog& log) {
       trace.tensors.push_back({.name = use.name.empty() ? "beside " + readable(use.bytes) : use.name,
                                .bytes = use.bytes,
                                .kind = use.name.empty() ? TensorKind::activation : TensorKind::weight,
-                               .persistent = true,
-                               .shape = {},
-                               .site = {}});
+                               .persistent = true});
     Op& op = trace.ops[use.op];
     (use.written ? op.writes : op.reads).push_back(found->second);
   }

@@ -67,7 +67,7 @@ class BlockTable {
   void remember(std::uint32_t block, std::uint32_t next) {
     std::vector<Entry>& row = rows_[block % row_count];
     auto found = std::find_if(row.begin(), row.end(), [&](const Entry& entry) { return entry.block == block; });
-    if (found == row.end()) found = row.insert(row.begin(), {.block = block, .successors = {}});
+    if (found == row.end()) found = row.insert(row.begin(), {.block = block});
     std::rotate(row.begin(), found, found + 1);
     if (row.size() > ways) row.pop_back();
     std::vector<std::uint32_t>& successors = row.front().successors;

@@ -374,9 +374,8 @@ class G10OfArtifact final : public Policy {
     for (const Hint& hint : scheduler.schedule()) {
       // the driver knows dead tensors
       if (hint.op >= ledger.ops() || (hint.verb == Verb::evict && hint.target.value == 0)) continue;
-      const Extent whole{.tensor = {hint.tensor}, .part = {}};
-      moves_[hint.op].push_back(
-          {.issue = {}, .due = {}, .extent = whole, .source = {0}, .target = hint.target, .verb = hint.verb});
+      const Extent whole{.tensor = {hint.tensor}};
+      moves_[hint.op].push_back({.extent = whole, .source = {0}, .target = hint.target, .verb = hint.verb});
     }
     Plan plan;
     plan.home.assign(trace.tensors.size(), {0});

@@ -71,19 +71,14 @@ class PagingAhead final : public Policy {
         reaction.moves.push_back(
             fetch({.tensor = t, .part = Span<Bytes>{{at->pages.begin * page}, {at->pages.end * page}}}, view));
       }
-      if (!tracked) reaction.moves.push_back(fetch({.tensor = t, .part = {}}, view));
+      if (!tracked) reaction.moves.push_back(fetch({.tensor = t}, view));
     }
     return reaction;
   }
 
  private:
   static Move fetch(const Extent& extent, const View& view) {
-    return {.issue = {},
-            .due = {},
-            .extent = extent,
-            .source = view.where[extent.tensor.value],
-            .target = {0},
-            .verb = Verb::fetch};
+    return {.extent = extent, .source = view.where[extent.tensor.value], .target = {0}, .verb = Verb::fetch};
   }
 
   std::vector<std::vector<TensorIndex>> operands_;  // [op], ascending

@@ -26,7 +26,7 @@ ChunkRange Arena::chunks_of(std::uint64_t offset, std::uint64_t bytes) const noe
 }
 
 std::optional<Arena::Place> Arena::take(const Wanted& wanted) {
-  Place place{.offset = 0, .bytes = wanted.bytes, .chunks = {}, .slab = false, .lasting = wanted.lasting};
+  Place place{.offset = 0, .bytes = wanted.bytes, .lasting = wanted.lasting};
   if (wanted.planned) {
     place.offset = *wanted.planned;
     place.planned = true;
@@ -144,8 +144,6 @@ std::optional<Live> Arena::remove(std::uint64_t offset) {
 void Arena::free_place(std::uint64_t offset, const Live& dead) {
   give_back({.offset = offset,
              .bytes = dead.bytes.value,
-             .chunks = {},
-             .slab = false,
              .lasting = dead.lasting,
              .alone = dead.small,
              .planned = dead.planned});

@@ -23,9 +23,7 @@ constexpr std::uint32_t depth = 32;           // 2 MiB in flight
 constexpr Bytes least_host = 512_KiB;
 constexpr Bytes moved_on_disk = 8_MiB;  // to measure it
 
-Error unsupported(std::string message) {
-  return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
-}
+Error unsupported(std::string message) { return {.cause = Cause::unsupported, .message = std::move(message)}; }
 
 // Writes and then reads as many pieces as `bytes` has.
 Result<LinkHabits> measure_disk(DiskThread& disk, Bytes bytes) {
@@ -33,7 +31,7 @@ Result<LinkHabits> measure_disk(DiskThread& disk, Bytes bytes) {
   if (!memory) return memory.error();
   const auto count = static_cast<std::uint32_t>(bytes.value / piece.value);
   if (auto reserved = disk.reserve(count); !reserved) return reserved.error();
-  DiskThread::Job job{.direction = StoreRequest::Direction::write, .memory = memory->data(), .pieces = {}};
+  DiskThread::Job job{.direction = StoreRequest::Direction::write, .memory = memory->data()};
   for (std::uint32_t i = 0; i < count; ++i) job.pieces.push_back({i});
   const auto time = [&](StoreRequest::Direction direction) -> Result<std::uint64_t> {
     job.direction = direction;
@@ -78,7 +76,7 @@ Result<BelowGpu> open_below_gpu(const SessionOptions& options, Bytes budget,
   if (!with_disk && !limited && options.slow != "host" && options.slow != SessionOptions{}.slow)
     return unsupported("slow tier '" + options.slow + "' below a GPU is unknown; use host, " +
                        std::string(limited_usage) + " or " + std::string(usage));
-  below.tiers.push_back({.name = "host", .capacity = no_limit, .addressable = false});
+  below.tiers.push_back({.name = "host", .capacity = no_limit});
   below.host = default_limit();
   if (with_disk || limited) {
     const auto host = limit_of((with_disk ? *with_disk : *limited)[0]);
@@ -89,7 +87,7 @@ Result<BelowGpu> open_below_gpu(const SessionOptions& options, Bytes budget,
     auto store = open_nvme_store({.directory = std::string((*with_disk)[1]), .slot_bytes = piece, .depth = depth});
     if (!store) return store.error();
     below.tiers[0].capacity = {below.host.value - below.host.value / 8};  // HostSlots keeps the rest free ahead of need
-    below.tiers.push_back({.name = "nvme", .capacity = no_limit, .addressable = false});
+    below.tiers.push_back({.name = "nvme", .capacity = no_limit});
     below.disk = std::make_unique<DiskThread>(std::move(*store));
   }
   const std::uint64_t most = below.host.value == 0 ? budget.value : std::min(budget.value, below.host.value);

@@ -19,7 +19,7 @@ Bucket::Program Bucket::program_of(const StepLog& log, std::vector<std::uint32_t
   std::vector<std::uint32_t> logged;
   Trace trace = program_trace(log, &logged);
   add_beside(trace, log);
-  Program program{.trace = PackedTrace(std::move(trace)), .places = {}};
+  Program program{.trace = PackedTrace(std::move(trace))};
   program.places.reserve(logged.size());
   for (const std::uint32_t t : logged) program.places.push_back(extent_of(log.tensors[t]));
   if (tensors != nullptr) *tensors = std::move(logged);

@@ -254,7 +254,7 @@ std::optional<ChunkRecomputer::Work> ChunkRecomputer::prepare(const Lineage::Way
   for (std::size_t k = 0; k < alone.size(); ++k)
     lies.emplace_back(alone[k], in_zone(work.zones[k + (together.empty() ? 0 : 1)], alone[k]));
   for (const std::uint32_t op : way.ops) {
-    Work::Run run{.recipe = lineage_.recipe(op), .places = {}, .sources = {}};
+    Work::Run run{.recipe = lineage_.recipe(op)};
     for (const auto& [t, now] : lies) {
       const LoggedTensor& logged = session_.logger.log().tensors[t];
       if (lineage_.touches(op, t))
@@ -269,7 +269,7 @@ std::optional<ChunkRecomputer::Work> ChunkRecomputer::prepare(const Lineage::Way
 
 std::optional<ChunkRecomputer::Zone> ChunkRecomputer::take_zone(ChunkRange like) {
   const std::uint64_t chunk = session_.arena.chunk_bytes();
-  Zone zone{.like = like, .chunks = {}, .offset = 0, .held = true};
+  Zone zone{.like = like, .offset = 0, .held = true};
   {
     const std::lock_guard lock(session_.mutex);
     const auto offset = session_.arena.reserve_zone(like.size() * chunk);

@@ -105,13 +105,10 @@ namespace {
 // Why no memory can be given for `allocation` in an arena of `arena` bytes, whatever is free.
 std::optional<Error> refusal(const AllocateOptions& allocation, Bytes arena) {
   if (allocation.alignment.value > 4096 || (allocation.alignment.value & (allocation.alignment.value - 1)) != 0)
-    return Error{.cause = Cause::unsupported,
-                 .message = "alignment must be a power of two of at most 4096 bytes",
-                 .errno_value = 0};
+    return Error{.cause = Cause::unsupported, .message = "alignment must be a power of two of at most 4096 bytes"};
   if (allocation.bytes > arena)
     return Error{.cause = Cause::out_of_memory,
-                 .message = "allocation of " + readable_exactly(allocation.bytes) + " is larger than the arena",
-                 .errno_value = 0};
+                 .message = "allocation of " + readable_exactly(allocation.bytes) + " is larger than the arena"};
   return std::nullopt;
 }
 
@@ -181,8 +178,7 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
   const bool own_chunks = allocation.scratch && !small;
   if (own_chunks) wanted.planned = arena_.reserve_zone(arena_.whole_chunks(bytes));
   const auto place = own_chunks && !wanted.planned ? std::nullopt : arena_.take(wanted);
-  if (!place)
-    return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up", .errno_value = 0};
+  if (!place) return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up"};
   if (auto there = ready(*place); !there) {
     arena_.give_back(*place);
     return there.error();

@@ -50,8 +50,7 @@ Result<FastMemory> SessionCore::resize(Bytes asked) {
   if (asked.value <= options_.table_memory.value)
     return Error{.cause = Cause::unsupported,
                  .message = "fast memory of " + readable_exactly(asked) + " leaves nothing beside the tables' " +
-                            readable_exactly(options_.table_memory),
-                 .errno_value = 0};
+                            readable_exactly(options_.table_memory)};
   const Bytes wanted = asked - options_.table_memory;
   Executor::Caller from{};
   {

@@ -402,12 +402,8 @@ PlannedStep SessionCore::planned_step(const Bucket& bucket) const {
   const Bytes always_near = {rows.held.value + bucket.unplanned() * options_.chunk.value};
   if (always_near.value > 0) {  // no plan has it as a unit, but it takes room at every op
     for (Op& op : trace.ops) op.reads.push_back({static_cast<std::uint32_t>(trace.tensors.size())});
-    trace.tensors.push_back({.name = "always near",
-                             .bytes = always_near,
-                             .kind = TensorKind::constant,
-                             .persistent = true,
-                             .shape = {},
-                             .site = {}});
+    trace.tensors.push_back(
+        {.name = "always near", .bytes = always_near, .kind = TensorKind::constant, .persistent = true});
   }
   return {.trace = std::move(trace),
           .program = bucket.plan.program_in_sections() ? bucket.plan.program_in_sections()->unpack() : bucket.program(),

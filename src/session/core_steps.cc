@@ -170,19 +170,8 @@ void SessionCore::find_sections(std::uint32_t index) {
 }
 
 Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) {
-  Executor::Part part{.tick = begin_.tick + op_.part(),
-                      .operands = operands,
-                      .moves = {},
-                      .places = nullptr,
-                      .step_begins = begin_.tick,
-                      .frames_to_come = {},
-                      .operands_of_whole_op = {},
-                      .ahead = nullptr,
-                      .start = nullptr,
-                      .result = {},
-                      .written = op_.written(),
-                      .planned = false,
-                      .repeats = false};
+  Executor::Part part{
+      .tick = begin_.tick + op_.part(), .operands = operands, .step_begins = begin_.tick, .written = op_.written()};
   if (!logger_.running() || buckets_.current() == nullptr) return part;
   const StepPlan& plan = buckets_.current()->plan;
   if (op_.in_sections()) part.operands_of_whole_op = op_.operands();

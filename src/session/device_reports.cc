@@ -80,7 +80,7 @@ void DeviceReports::move_is_queued(const MoveRecord& move, cuda::StreamHandle st
 
 void DeviceReports::wait_queues(cuda::StreamHandle stream, bool for_room, Shared shared) {
   const std::lock_guard lock(mutex_);
-  if (running_) running_->waits.push_back({.for_room = for_room, .begin = mark(stream, shared), .end = {}});
+  if (running_) running_->waits.push_back({.for_room = for_room, .begin = mark(stream, shared)});
 }
 
 void DeviceReports::wait_is_queued(cuda::StreamHandle stream, Shared shared) {
@@ -90,9 +90,7 @@ void DeviceReports::wait_is_queued(cuda::StreamHandle stream, Shared shared) {
 
 void DeviceReports::again_queues(cuda::StreamHandle stream, Shared shared) {
   const std::lock_guard lock(mutex_);
-  if (running_)
-    running_->again.push_back(
-        {.before = running_->ops.size(), .records = {}, .begin = mark(stream, shared), .end = {}});
+  if (running_) running_->again.push_back({.before = running_->ops.size(), .begin = mark(stream, shared)});
 }
 
 void DeviceReports::again_is_queued(cuda::StreamHandle stream, Shared shared) {

@@ -10,9 +10,7 @@
 namespace vedette::detail {
 namespace {
 
-Error unsupported(std::string message) {
-  return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
-}
+Error unsupported(std::string message) { return {.cause = Cause::unsupported, .message = std::move(message)}; }
 
 }  // namespace
 

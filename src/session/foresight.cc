@@ -76,7 +76,7 @@ void Foresight::learn_succession(const StepLog& log, const LikeStep* after) {
       return each.before == before_ && each.after == after;
     });
     if (known == successions_.end()) {
-      successions_.push_back({.before = before_, .after = after, .from = {}, .survivors = {}});
+      successions_.push_back({.before = before_, .after = after});
     } else {
       std::rotate(known, known + 1, successions_.end());
     }
@@ -352,10 +352,7 @@ std::uint32_t Foresight::widen_by_op(const StepLog& log, std::uint32_t op) {
     const std::optional<ChunkRange> where = chunks_of(log, use.tensor);
     if (!where) continue;
     tell(use.tensor, where, op);
-    fetches_.push_back({.chunks = *where,
-                        .source = {},
-                        .unchanged = now_.like->unwritten(use.tensor, op, rests_unchanged),
-                        .place = {}});
+    fetches_.push_back({.chunks = *where, .unchanged = now_.like->unwritten(use.tensor, op, rests_unchanged)});
     chunks += where->size();
   }
   return chunks;

@@ -91,7 +91,7 @@ void GpuExecutor::end_aside() noexcept {
 // Pinned memory beside the slots until the step ends: two pieces that are compared.
 Result<std::byte*> GpuExecutor::staging() {
   if (staging_) return staging_->memory;
-  staging_.emplace(device_, cuda::PinnedPool::Options{.most = {}, .piece = {2 * piece.value}});
+  staging_.emplace(device_, cuda::PinnedPool::Options{.piece = {2 * piece.value}});
   const auto taken = staging_->pool.take({2 * piece.value});
   if (!taken) {
     staging_.reset();

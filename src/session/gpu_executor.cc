@@ -50,7 +50,7 @@ Executor::Stretch GpuExecutor::movable() const noexcept {
 
 Result<void> GpuExecutor::accepts(const Plan& plan) const {
   const auto cannot = [](const std::string& what) {
-    return Error{.cause = Cause::unsupported, .message = "a GPU's memory cannot " + what, .errno_value = 0};
+    return Error{.cause = Cause::unsupported, .message = "a GPU's memory cannot " + what};
   };
   if (!plan.in_place.empty()) return cannot("leave an operand where it lies in a slower tier");
   if (!plan.recomputations.empty()) return cannot("run an op again, which the plan does; the session does that");

@@ -87,7 +87,7 @@ Result<LinkHabits> measure_link(const std::shared_ptr<const cuda::Device>& devic
   for (const auto* event : {&began, &ended}) {
     if (!*event) return event->error();
   }
-  cuda::PinnedPool pool(device, {.most = {}, .piece = {2 * measured.value}});
+  cuda::PinnedPool pool(device, {.piece = {2 * measured.value}});
   const auto host = pool.take({2 * measured.value});
   if (!host) return host.error();
   const auto host_address = reinterpret_cast<cuda::Address>(*host);

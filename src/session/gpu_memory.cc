@@ -50,14 +50,12 @@ Result<Executor::Resized> GpuExecutor::resize(Bytes budget, Caller caller) {
   constexpr std::chrono::seconds patience{10};
   if (options_.managed)
     return Error{.cause = Cause::unsupported,
-                 .message = "managed memory (tracker cupti) keeps its size; use another tracker",
-                 .errno_value = 0};
+                 .message = "managed memory (tracker cupti) keeps its size; use another tracker"};
   const Bytes most = std::max(options_.budget, options_.most);
   if (budget > most || budget.value < options_.chunk.value)
     return Error{.cause = Cause::unsupported,
                  .message = "fast memory of " + readable_exactly(budget) + " is not between " +
-                            readable_exactly(options_.chunk) + " and what the GPU has, " + readable_exactly(most),
-                 .errno_value = 0};
+                            readable_exactly(options_.chunk) + " and what the GPU has, " + readable_exactly(most)};
   const cuda::Current current(*device_);
   std::unique_lock lock(mutex_);
   const bool rests = places_->is_still();  // ops that are not announced may use anything
@@ -79,7 +77,7 @@ Result<Executor::Resized> GpuExecutor::resize_now(Bytes budget) {
   const Bytes largest{std::min(chunks_.largest_op * options_.chunk.value, places_->budget().value)};
   const auto now = places_->resize(std::max(budget, largest));
   if (!now) return now.error();
-  if (*now <= budget) return Resized{.now = *now, .holds = {}};
+  if (*now <= budget) return Resized{.now = *now};
   if (*now <= largest) return Resized{.now = *now, .holds = "the largest op so far needs " + readable(largest)};
   return Resized{.now = *now, .holds = "tensors whose address other code keeps lie there, or host memory is full"};
 }

@@ -34,16 +34,14 @@ Result<std::unique_ptr<GpuTables>> GpuTables::make(std::shared_ptr<const cuda::D
     return Error{.cause = Cause::unsupported,
                  .message = device->name() +
                             " cannot map the host's memory beside its own; use a driver for CUDA 12.2 "
-                            "or newer, or leave table_memory out",
-                 .errno_value = 0};
+                            "or newer, or leave table_memory out"};
   const auto whole = cuda::MixedRange::piece_of(*device, piece);
   if (!whole) return whole.error();
   const std::size_t most = budget.value / whole->value;
   if (most == 0)
     return Error{.cause = Cause::unsupported,
                  .message = "table_memory of " + readable_exactly(budget) + " holds no piece of a table; give it " +
-                            readable_exactly(*whole) + " or more",
-                 .errno_value = 0};
+                            readable_exactly(*whole) + " or more"};
   return std::unique_ptr<GpuTables>(new GpuTables(std::move(device), most, *whole));
 }
 

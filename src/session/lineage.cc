@@ -107,7 +107,7 @@ bool Lineage::need(Search& search, Value value) const {
 }
 
 std::optional<Lineage::Way> Lineage::way(std::span<const std::uint32_t> wanted) const {
-  Search search{.wanted = wanted, .seen = {}, .ops = {}, .made = {}, .sources = {}};
+  Search search{.wanted = wanted};
   for (const std::uint32_t t : wanted) {
     if (t >= tensors_.size() || tensors_[t].writers.empty()) return std::nullopt;
     if (!need(search, {.tensor = t, .version = version(t), .use = Use::read})) return std::nullopt;

@@ -26,9 +26,7 @@ namespace {
 
 constexpr std::uint64_t kib = 1024;
 
-Error unsupported(std::string message) {
-  return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
-}
+Error unsupported(std::string message) { return {.cause = Cause::unsupported, .message = std::move(message)}; }
 
 Result<void> known_policy(const SessionOptions& options) {
   if (make_policy(options.policy, options.seed) != nullptr) return {};

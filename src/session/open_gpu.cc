@@ -17,9 +17,7 @@ namespace {
 
 constexpr Bytes name_unit = 4_KiB;  // tensors are named by addresses that are multiples of this
 constexpr Bytes least_budget = 64_KiB;
-Error unsupported(std::string message) {
-  return {.cause = Cause::unsupported, .message = std::move(message), .errno_value = 0};
-}
+Error unsupported(std::string message) { return {.cause = Cause::unsupported, .message = std::move(message)}; }
 
 Result<int> ordinal_of(std::string_view fast) {
   if (const auto number = gpu_number(fast)) return *number;
@@ -80,7 +78,6 @@ SessionCore::Tracking tracking_of(std::shared_ptr<const cuda::Device> device, co
   const cuda::ManagedTracker::Memory range{
       .address = memory.memory().address, .bytes = budget, .address_of = address_of};
   return {.tracker = &kind,
-          .passed_over = {},
           .of_gpu = std::make_unique<cuda::ManagedTracker>(std::move(device), std::move(faults), range)};
 }
 

@@ -82,17 +82,14 @@ std::size_t free_slot(std::size_t count) {
 Result<SessionCore*> register_session(std::unique_ptr<SessionCore> core) {
   const std::lock_guard lock(registering);
   if (session_is_open())  // two threads got here at once
-    return Error{.cause = Cause::unsupported,
-                 .message = "a second session while one lives: end the first one",
-                 .errno_value = 0};
+    return Error{.cause = Cause::unsupported, .message = "a second session while one lives: end the first one"};
   const std::size_t count = used.load(std::memory_order_relaxed);
   const std::size_t slot = free_slot(count);
   if (slot == most_sessions)
     return Error{.cause = Cause::unsupported,
                  .message =
                      "tensors of 256 earlier sessions live in this process; end them, or open one session for "
-                     "all epochs",
-                 .errno_value = 0};
+                     "all epochs"};
   SessionCore* const opened = core.release();
   const auto bytes = static_cast<std::size_t>(opened->arena().bytes().value);
   slots()[slot].store(new Entry{.begin = opened->arena().base(), .bytes = bytes, .core = opened},

@@ -60,7 +60,7 @@ void RowHistory::add(std::vector<TouchedPart> step) {
 
 Rows RowHistory::rows(std::span<const ChunkRange> in_parts, std::uint32_t held, Bytes chunk,
                       std::span<const std::uint32_t> first) const {
-  Rows rows{.always_near = {}, .held = {held * chunk.value}, .chunk = chunk, .chunks = 0, .steps = {}};
+  Rows rows{.held = {held * chunk.value}, .chunk = chunk, .chunks = 0};
   std::set<std::uint32_t> all;
   const auto add = [&](ChunkRange range) {
     for (const ChunkIndex c : range) all.insert(c.value);

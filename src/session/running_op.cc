@@ -61,15 +61,12 @@ void RunningOp::died(ChunkRange chunks) {
 
 void RunningOp::remember(std::uint32_t op, bool observed) {
   observed_ = observed;
-  seen_.push_back({.op = op, .operands = operands_, .tensors = tensors_, .sections = {}});
+  seen_.push_back({.op = op, .operands = operands_, .tensors = tensors_});
 }
 
 void RunningOp::observe(std::uint32_t birth, std::uint64_t bytes, std::uint32_t after_event) {
-  seen_.back().sections.push_back({.birth = birth,
-                                   .bytes = bytes,
-                                   .after_event = after_event,
-                                   .time = {},
-                                   .touched = std::vector<char>(operands_.size())});
+  seen_.back().sections.push_back(
+      {.birth = birth, .bytes = bytes, .after_event = after_event, .touched = std::vector<char>(operands_.size())});
 }
 
 }  // namespace vedette::detail

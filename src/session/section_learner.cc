@@ -112,10 +112,9 @@ std::vector<SectionedOp> SectionLearner::sectioned(std::span<const ObservedOp> o
     const auto found = next_->find(op.op);
     if (found == next_->end()) continue;
     const std::vector<WatchedSection>& of_op = found->second;
-    SectionedOp& cut = sectioned.emplace_back(SectionedOp{.op = op.op, .sections = {}});
+    SectionedOp& cut = sectioned.emplace_back(SectionedOp{.op = op.op});
     for (const WatchedSection& s : of_op) {
-      LogSection& logged =
-          cut.sections.emplace_back(LogSection{.after_event = s.after_event, .time = s.time, .touched = {}});
+      LogSection& logged = cut.sections.emplace_back(LogSection{.after_event = s.after_event, .time = s.time});
       for (std::size_t k = 0; k < s.touched.size(); ++k)
         if (s.touched[k] != 0 && op.tensors[k] != no_log_tensor) logged.touched.push_back(op.tensors[k]);
     }

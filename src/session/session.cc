@@ -216,7 +216,7 @@ Bytes Session::budget() const noexcept { return core_ == nullptr ? Bytes{} : cor
 Result<FastMemory> Session::set_fast_memory(Bytes bytes) {
   const Uncancelled in_here;
   if (in_child()) return inherited_by_a_child();
-  if (core_ == nullptr) return FastMemory{.asked = bytes, .now = {}, .holds = {}};
+  if (core_ == nullptr) return FastMemory{.asked = bytes};
   auto resized = core_->set_fast_memory(bytes);
   core_->deliver_messages();
   return resized;

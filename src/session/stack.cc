@@ -65,13 +65,12 @@ std::optional<std::vector<std::string_view>> arguments_of(std::string_view usage
 
 std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, const StackArguments& arguments) {
   if (const std::uint64_t speed = arguments.bytes_per_s; speed > 0)
-    store = throttled(std::move(store),
-                      {.read_bytes_per_s = speed, .write_bytes_per_s = speed, .latency = {}, .one_bus = true});
+    store = throttled(std::move(store), {.read_bytes_per_s = speed, .write_bytes_per_s = speed, .one_bus = true});
   const std::uint64_t writes = arguments.writes_bytes_per_s;
   if (writes == 0) return store;
   constexpr std::uint64_t at_once = 24 * requests_in_flight;  // slots: more than Engine::measure() writes
   const Nanoseconds saved_up = transfer_time({at_once * store->slot_bytes().value}, writes);
-  return throttled(std::move(store), {.write_bytes_per_s = writes, .latency = {}, .saved_up = saved_up});
+  return throttled(std::move(store), {.write_bytes_per_s = writes, .saved_up = saved_up});
 }
 
 namespace {
@@ -107,16 +106,14 @@ Result<Stack> open_stack(const SessionOptions& options) {
     const auto bound = read_speed(slow.substr(at + 1));
     if (!bound)
       return Error{.cause = Cause::unsupported,
-                   .message = "slow tier '" + options.slow + "' has no speed after '@'; write 500MB/s or 0.5GB/s",
-                   .errno_value = 0};
+                   .message = "slow tier '" + options.slow + "' has no speed after '@'; write 500MB/s or 0.5GB/s"};
     bytes_per_s = *bound;
     slow = slow.substr(0, at);
   } else if (at != slow.npos && is_number(slow.substr(at + 1)) && !is_folder(slow)) {
     return Error{.cause = Cause::unsupported,
                  .message = "slow tier '" + options.slow +
                             "' has a speed without a unit after '@'; write @500MB/s or " +
-                            "@0.5GB/s, or make the directory first where the name is meant so",
-                 .errno_value = 0};
+                            "@0.5GB/s, or make the directory first where the name is meant so"};
   }
   std::uint64_t writes = 0;
   if (!options.max_writes.empty()) {
@@ -127,8 +124,7 @@ Result<Stack> open_stack(const SessionOptions& options) {
           .cause = Cause::unsupported,
           .message = "max_writes '" + options.max_writes +
                      (asked ? "' bounds writes to a disk, and slow tier '" + options.slow + "' has none; leave it out"
-                            : "' is no number of bytes a day; write 500GB/day or 2TB/day"),
-          .errno_value = 0};
+                            : "' is no number of bytes a day; write 500GB/day or 2TB/day")};
     if (asked->a_day) writes = std::max<std::uint64_t>(1, *asked->a_day / seconds_a_day);
   }
   const SlowMemory* const as = at >= slow.size() ? nullptr : slow_memory_named(slow.substr(at + 1));
@@ -145,8 +141,7 @@ Result<Stack> open_stack(const SessionOptions& options) {
   }
   return Error{.cause = Cause::unsupported,
                .message = "slow tier '" + options.slow + "' is unknown; " +
-                          (is_path(slow) ? "did you mean 'nvme:" + options.slow + "'?" : "use " + usages),
-               .errno_value = 0};
+                          (is_path(slow) ? "did you mean 'nvme:" + options.slow + "'?" : "use " + usages)};
 }
 
 namespace {
@@ -171,11 +166,8 @@ Shares shares_of(const LinkSpeed& speed) {
 Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const Tier> slow, std::span<const LinkHabits> habits) {
   VEDETTE_ASSERT(slow.size() == habits.size());
   Machine machine{.tiers = {{.name = "dram", .capacity = fast_memory, .addressable = true}},
-                  .links = {},
                   .fault_time = default_fault_time,
                   .granule = chunk,
-                  .can_recompute = false,
-                  .can_reorder = false,
                   .habits = habits_of_sessions};
   for (std::uint32_t k = 0; k < slow.size(); ++k) {
     const TierIndex here{k + 1};
@@ -188,13 +180,11 @@ Machine machine_of(Bytes fast_memory, Bytes chunk, std::span<const Tier> slow, s
                              .target = {0},
                              .bytes_per_s = shares.in,
                              .latency = habits[k].latency,
-                             .shared = std::nullopt,
                              .alone_bytes_per_s = shares.in_alone});
     machine.links.push_back({.source = {0},
                              .target = here,
                              .bytes_per_s = shares.out,
                              .latency = habits[k].latency,
-                             .shared = std::nullopt,
                              .alone_bytes_per_s = shares.out_alone});
   }
   return machine;

@@ -38,8 +38,7 @@ Result<Stack> open_over_disk(const SessionOptions& options, const StackArguments
   stack.disk = arguments.of_parts[1];
   stack.writes_bytes_per_s = arguments.writes_bytes_per_s;
   const Bytes counted{(near.slots - spare_near_slots(near.slots)) * options.chunk.value};
-  stack.slow = {{.name = near.name, .capacity = counted, .addressable = false},
-                {.name = "nvme", .capacity = no_limit, .addressable = false}};
+  stack.slow = {{.name = near.name, .capacity = counted}, {.name = "nvme", .capacity = no_limit}};
   return stack;
 }
 

@@ -20,7 +20,7 @@ struct NodeArgument {  // of "NODE" or "NODE:SIZE"
 
 Result<NodeArgument> read_node(std::string_view text, const SessionOptions& options) {
   const auto refused = [&](const std::string& why) {
-    return Error{.cause = Cause::unsupported, .message = "slow tier '" + options.slow + "': " + why, .errno_value = 0};
+    return Error{.cause = Cause::unsupported, .message = "slow tier '" + options.slow + "': " + why};
   };
   const std::vector<NumaNode> nodes = find_numa_nodes();
   if (nodes.size() < 2)
@@ -28,7 +28,7 @@ Result<NodeArgument> read_node(std::string_view text, const SessionOptions& opti
   const std::size_t colon = text.find(':');
   const auto node = node_named(text.substr(0, colon), nodes);
   if (!node) return refused(node.error().message);
-  NodeArgument argument{.node = *node, .most = std::nullopt, .room = {}};
+  NodeArgument argument{.node = *node, .most = std::nullopt};
   if (colon != text.npos) {
     argument.most = read_size(text.substr(colon + 1));
     if (!argument.most) return refused("after the node stands a size such as 64GiB");
@@ -50,8 +50,7 @@ Error too_small(const SessionOptions& options, const NodeArgument& argument, std
           .message = "slow tier '" + options.slow + "': NUMA node " + std::to_string(argument.node.value) + " has " +
                      readable_exactly(argument.room) + " for it now, and at least " +
                      readable_exactly({fewest * options.chunk.value}) + " are needed; free memory there" +
-                     (argument.most ? ", or give it a larger size" : ""),
-          .errno_value = 0};
+                     (argument.most ? ", or give it a larger size" : "")};
 }
 
 constexpr Bytes whole_node{std::uint64_t{1} << 60};

@@ -14,7 +14,7 @@ Result<Stack> open_nvme_stack(const SessionOptions& options, const StackArgument
   stack.store = bounded(std::move(*store), directory);
   stack.disk = directory.of_parts.front();
   stack.writes_bytes_per_s = directory.writes_bytes_per_s;
-  stack.slow.push_back({.name = "nvme", .capacity = no_limit, .addressable = false});
+  stack.slow.push_back({.name = "nvme", .capacity = no_limit});
   return stack;
 }
 

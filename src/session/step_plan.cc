@@ -180,7 +180,7 @@ Error StepPlan::without_plan(const Error& cause, const Draft& draft) const {
            " at once; give fast_memory at least " +
            readable_exactly(draft.executor->budget_for({wanted + beside * chunk}));
   }
-  return {.cause = cause.cause, .message = why + "; its steps run without a plan", .errno_value = 0};
+  return {.cause = cause.cause, .message = why + "; its steps run without a plan"};
 }
 
 void StepPlan::forget_plan() {
@@ -285,8 +285,7 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
                     .stall = measured.stall,
                     .recomputing = measured.recomputing,
                     .in_places = places_ ? places_->waits : Nanoseconds{},
-                    .op_stall = {measured.stalls.begin(), measured.stalls.end()},
-                    .late = {}};
+                    .op_stall = {measured.stalls.begin(), measured.stalls.end()}};
   constexpr Nanoseconds noticeable{50'000};
   for (std::uint32_t m = 0; m < plan_.moves.size(); ++m) {
     const Move& move = plan_.moves[m];
@@ -299,10 +298,8 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
     units_.trace.ops[i].time = least_times_[i];
     if (fitting_) fitting_->ops[i].time = least_times_[i];
   }
-  const View view{.trace = planned_trace(), .machine = machine, .where = {}, .room = {}};
-  const bool replan =
-      policy_->react({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &told}, view)
-          .replan;
+  const View view{.trace = planned_trace(), .machine = machine};
+  const bool replan = policy_->react({.kind = Event::Kind::step_ended, .measured = &told}, view).replan;
   // The first step by a plan begins with what the plan before left; the policy may want others for some steps more.
   constexpr std::uint32_t settled = 5;
   if (++steps_ > 1) least_ = least_.value == 0 ? measured.time : std::min(least_, measured.time);

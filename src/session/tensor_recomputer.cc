@@ -250,7 +250,7 @@ TensorRecomputer::Work TensorRecomputer::prepare(const Lineage::Way& way, const 
     work.made.push_back(scratch);
   }
   for (const std::uint32_t op : way.ops) {
-    Work::Run run{.recipe = lineage_.recipe(op), .scratch = {}, .sources = {}};
+    Work::Run run{.recipe = lineage_.recipe(op)};
     for (std::size_t k = 0; k < work.made.size(); ++k)
       if (lineage_.touches(op, work.made[k].tensor)) run.scratch.push_back(k);
     for (const std::uint32_t t : way.sources)

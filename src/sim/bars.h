@@ -7,13 +7,7 @@
 namespace vedette::sim {
 
 inline Bar bar_of_op(Bar::Kind kind, std::uint32_t op, Span<std::int64_t> time) {
-  return {.kind = kind,
-          .op = {op},
-          .tensor = {},
-          .source = {},
-          .target = {},
-          .bytes = {},
-          .time = {{time.begin}, {time.end}}};
+  return {.kind = kind, .op = {op}, .time = {{time.begin}, {time.end}}};
 }
 
 }  // namespace vedette::sim

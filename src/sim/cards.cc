@@ -111,16 +111,9 @@ Machine machine_of(const Card& card, Bytes host) {
   constexpr Nanoseconds latency{10'000};  // of an H200's copies (docs/gpu-facts.md)
   Machine machine;
   machine.tiers = {{.name = "gpu", .capacity = card.memory}, {.name = "host", .capacity = host}};
-  machine.links = {{.source = {1},
-                    .target = {0},
-                    .bytes_per_s = static_cast<std::uint64_t>(card.link_in),
-                    .latency = latency,
-                    .shared = {}},
-                   {.source = {0},
-                    .target = {1},
-                    .bytes_per_s = static_cast<std::uint64_t>(card.link_out),
-                    .latency = latency,
-                    .shared = {}}};
+  machine.links = {
+      {.source = {1}, .target = {0}, .bytes_per_s = static_cast<std::uint64_t>(card.link_in), .latency = latency},
+      {.source = {0}, .target = {1}, .bytes_per_s = static_cast<std::uint64_t>(card.link_out), .latency = latency}};
   machine.granule = {512};
   machine.whole_tensors = true;
   machine.interference_percent = 0;

@@ -88,7 +88,6 @@ void Driver::draw(const Block& block, std::uint8_t source, std::uint8_t target) 
     return;
   }
   into_->timeline.push_back({.kind = Bar::Kind::move,
-                             .op = {},
                              .tensor = {block.tensor},
                              .source = {source},
                              .target = {target},

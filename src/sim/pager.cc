@@ -77,7 +77,7 @@ Reaction Pager::tell(const Event& event) {
 std::optional<Error> Pager::run_op(std::uint32_t op) {
   const std::int64_t begins = driver_.now(), time = noisy_time(in_.trace.ops[op], op, step_number_, in_.options);
   driver_.begin_op(op);
-  for (const Move& move : tell({.kind = Event::Kind::op_begins, .op = {op}, .tensor = {}}).moves) {
+  for (const Move& move : tell({.kind = Event::Kind::op_begins, .op = {op}}).moves) {
     driver_.hint(move);
     ++result_.reacted;
   }
@@ -129,8 +129,7 @@ Result<Replayed> Pager::run() {
   for (std::uint32_t number = 0; number < steps; ++number) {
     if (auto error = run_step(number + 1 == steps)) return *error;
     if (in_.policy == nullptr) continue;
-    const Reaction reaction =
-        tell({.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &result_.measured});
+    const Reaction reaction = tell({.kind = Event::Kind::step_ended, .measured = &result_.measured});
     if (reaction.replan && in_.replan != nullptr) {
       *in_.replan = true;
       return result_;

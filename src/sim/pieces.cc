@@ -17,7 +17,7 @@ Pieces whole_tensors(const Trace& trace, const Plan& plan, Bytes granule) {
   made.of_tensor.reserve(trace.tensors.size());
   for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
     const std::uint64_t size = trace.tensors[t].bytes.value;
-    made.of_tensor.push_back({.begin = static_cast<std::uint32_t>(made.all.size()), .end = {}});
+    made.of_tensor.push_back({.begin = static_cast<std::uint32_t>(made.all.size())});
     if (size != 0) made.all.push_back({.tensor = t, .bytes = {0, size}, .room = rounded(size, granule.value)});
     made.of_tensor.back().end = static_cast<std::uint32_t>(made.all.size());
   }

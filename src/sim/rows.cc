@@ -9,7 +9,7 @@
 namespace vedette::sim {
 
 InRows in_rows(const Trace& trace, const Rows& rows, Bytes fast_memory) {
-  InRows made{.planned = trace, .run = trace, .in_turn = {}};
+  InRows made{.planned = trace, .run = trace};
   const std::uint64_t held = rows.held.value,
                       free = (fast_memory.value - std::min(fast_memory.value, held)) / rows.chunk.value;
   Tensor& near = made.planned.tensors[rows.always_near.value];
@@ -44,7 +44,7 @@ Result<Plan> AsLive::prepare(const Trace& run, const Machine& machine) {
 
 Reaction AsLive::react(const Event& event, const View& view) {
   if (event.kind != Event::Kind::step_ended) return {};
-  return policy_.react(event, {.trace = rows_.planned, .machine = view.machine, .where = {}, .room = {}});
+  return policy_.react(event, {.trace = rows_.planned, .machine = view.machine});
 }
 
 }  // namespace vedette::sim

@@ -54,9 +54,7 @@ Result<Schedule> schedule(const Trace& trace, const Machine& machine, const Plan
           ops, in_place.size(), [&](std::size_t i) { return in_place[i].op.value; },
           [&](std::size_t i) { return in_place[i].tensor.value; }),
       .recomputed = ByOp(
-          ops, plan.recomputations.size(), [&](std::size_t r) { return plan.recomputations[r].before.value; }, number),
-      .producers = {},
-      .barrier = {}};
+          ops, plan.recomputations.size(), [&](std::size_t r) { return plan.recomputations[r].before.value; }, number)};
   if (!plan.recomputations.empty()) made.producers = producers(trace);
   if (!plan.barriers.empty()) made.barrier.resize(ops);
   for (OpIndex each : plan.barriers) {

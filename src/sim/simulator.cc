@@ -207,7 +207,7 @@ void Simulation::finish_op(std::uint32_t op) {
     for (std::uint32_t p = range.begin; p < range.end; ++p) traffic_.bury(p);
     listener_.hear({.kind = Event::Kind::freed, .op = {op}, .tensor = {t}});
   }
-  listener_.hear({.kind = Event::Kind::op_ends, .op = {op}, .tensor = {}});
+  listener_.hear({.kind = Event::Kind::op_ends, .op = {op}});
   queue_moves(op, false);
   traffic_.start_jobs();
 }
@@ -216,7 +216,7 @@ std::optional<Error> Simulation::run_op(std::uint32_t op) {
   const std::int64_t reached = traffic_.now();
   waiting_.begin_op(++serial_);
   recomputing_ = 0;
-  listener_.hear({.kind = Event::Kind::op_begins, .op = {op}, .tensor = {}});
+  listener_.hear({.kind = Event::Kind::op_begins, .op = {op}});
   if (schedule_.recomputed[op].empty()) {
     for (const Operand& each : operands(op)) traffic_.pin(each.tensor);
   }
@@ -292,8 +292,7 @@ Result<Replayed> Simulation::run() {
     }
     if (auto error = run_step(last)) return *error;
     if (!listener_.listens()) continue;
-    const Reaction reaction = listener_.tell(
-        {.kind = Event::Kind::step_ended, .op = {}, .tensor = {}, .bytes = {}, .measured = &result_.measured});
+    const Reaction reaction = listener_.tell({.kind = Event::Kind::step_ended, .measured = &result_.measured});
     if (reaction.replan && in_.replan != nullptr) {
       *in_.replan = true;
       return result_;

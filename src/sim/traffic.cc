@@ -26,7 +26,7 @@ std::optional<Error> Traffic::prepare() {
     if (link.source.value >= tiers || link.target.value >= tiers)
       return Error{Cause::malformed_input, "replay: a link of the machine joins a tier that is not there"};
     line_at_[link.source.value * tiers + link.target.value] = static_cast<std::uint32_t>(lines_.size());
-    lines_.push_back({.link = &link, .queue = {}});
+    lines_.push_back({.link = &link});
   }
   auto pieces = cut_pieces(trace_, plan_, machine_.granule);
   if (!pieces) return pieces.error();
@@ -215,7 +215,6 @@ void Traffic::finish(Line& line) {
     if (timeline_)
       result_->timeline.push_back(
           {.kind = Bar::Kind::move,
-           .op = {},
            .tensor = {piece.tensor},
            .source = {piece.tier},
            .target = {piece.target},

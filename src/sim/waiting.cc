@@ -80,8 +80,7 @@ void Waiting::fall_back(std::uint32_t op, std::uint64_t lacking) {
 // True when room became free or is on its way.
 bool Waiting::make_room(std::uint32_t op, std::uint64_t lacking) {
   const std::uint64_t before = traffic_.free_room(0) + traffic_.leaving();
-  listener_.hear(
-      {.kind = Event::Kind::short_of_room, .op = {op}, .tensor = {}, .bytes = {lacking - std::min(lacking, before)}});
+  listener_.hear({.kind = Event::Kind::short_of_room, .op = {op}, .bytes = {lacking - std::min(lacking, before)}});
   if (traffic_.free_room(0) + traffic_.leaving() < lacking) fall_back(op, lacking);
   return traffic_.free_room(0) + traffic_.leaving() > before;
 }

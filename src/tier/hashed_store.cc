@@ -96,7 +96,7 @@ void HashedStore::submit(std::span<const StoreRequest> requests) noexcept {
   for (const StoreRequest& request : requests) {
     if (hashes(request)) continue;
     if (request.direction == write) sum_of(request.slot) = {};
-    flights_.push_back({.request = request, .hash = {}});
+    flights_.push_back({.request = request});
     passed_on_.push_back(request);
   }
   if (!passed_on_.empty()) inner_->submit(passed_on_);

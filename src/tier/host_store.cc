@@ -98,7 +98,7 @@ Result<void> HostStore::add_block() {
   if (node_) {
     if (auto preferred = prefer_node(block->data(), block->bytes(), *node_); !preferred) return preferred;
   }
-  blocks_.push_back({.memory = std::move(*block), .filled = {}});
+  blocks_.push_back({.memory = std::move(*block)});
   return {};
 }
 

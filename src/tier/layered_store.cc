@@ -116,8 +116,8 @@ class LayeredStore final : public Store {
 
 LayeredStore::LayeredStore(std::unique_ptr<Store> near, std::uint32_t near_slots, std::unique_ptr<Store> far,
                            Mapping buffers)
-    : near_{.store = std::move(near), .in_flight = 0, .batch = {}},
-      far_{.store = std::move(far), .in_flight = 0, .batch = {}},
+    : near_{.store = std::move(near), .in_flight = 0},
+      far_{.store = std::move(far), .in_flight = 0},
       near_slots_(near_slots),
       buffers_(std::move(buffers)),
       slots_(near_slots),

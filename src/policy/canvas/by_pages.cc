@@ -23,12 +23,8 @@ class Splitter {
     runs_.trace = {.name = trace_.name,
                    .source = trace_.source,
                    .device = trace_.device,
-                   .notes = {},
-                   .tensors = {},
                    .layers = trace_.layers,
-                   .ops = {},
-                   .page_bytes = trace_.page_bytes,
-                   .pages = {}};
+                   .page_bytes = trace_.page_bytes};
     touched_.resize(trace_.ops.size());
     for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
       const auto begin = static_cast<std::uint32_t>(runs_.extents.size());
@@ -49,14 +45,10 @@ class Splitter {
   void add_run(std::uint32_t t, std::uint64_t begin, std::uint64_t end) {
     const Tensor& tensor = trace_.tensors[t];
     const bool whole = begin == 0 && end == tensor.bytes.value;
-    runs_.extents.push_back({.tensor = {t}, .part = {}});
+    runs_.extents.push_back({.tensor = {t}});
     if (!whole) runs_.extents.back().part = Span<Bytes>{{begin}, {end}};
-    runs_.trace.tensors.push_back({.name = tensor.name,
-                                   .bytes = {end - begin},
-                                   .kind = tensor.kind,
-                                   .persistent = tensor.persistent,
-                                   .shape = {},
-                                   .site = {}});
+    runs_.trace.tensors.push_back(
+        {.name = tensor.name, .bytes = {end - begin}, .kind = tensor.kind, .persistent = tensor.persistent});
   }
 
   // Between two neighbouring ends of accesses the same ops touch every page; where that equals the run before, it goes
@@ -223,7 +215,7 @@ class ByPages final : public Policy {
     measured.late.clear();  // their numbers are those of the joined plan
     Event told = event;
     told.measured = &measured;
-    return planner_->react(told, {.trace = runs_.trace, .machine = view.machine, .where = {}, .room = view.room});
+    return planner_->react(told, {.trace = runs_.trace, .machine = view.machine, .room = view.room});
   }
 
  private:

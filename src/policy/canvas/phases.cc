@@ -9,7 +9,7 @@ std::uint32_t first_backward_op(const Trace& trace) {
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
     if (trace.ops[i].phase == Phase::backward) return i;
   }
-  const Ledger ledger(trace, Machine{.tiers = {{}}, .links = {}});
+  const Ledger ledger(trace, Machine{.tiers = {{}}});
   std::uint32_t fullest = 0;
   for (std::uint32_t i = 1; i < ledger.ops(); ++i) {
     if (ledger.load(i) > ledger.load(fullest)) fullest = i;

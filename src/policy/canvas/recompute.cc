@@ -44,7 +44,7 @@ std::optional<std::uint32_t> Recompute::producer(std::uint32_t gap) const {
 std::optional<Chain> Recompute::chain(std::uint32_t gap) const {
   const Gap& where = ledger_.gaps()[gap];
   const std::optional<std::uint32_t> made_by = producer(gap);
-  Making making{.op = where.before, .chain = {}};
+  Making making{.op = where.before};
   if (!made_by || !add(making, where.tensor, *made_by)) return std::nullopt;
   std::sort(making.chain.means.begin(), making.chain.means.end(), [](const Recomputation& a, const Recomputation& b) {
     return std::tuple(a.producer, a.tensor) < std::tuple(b.producer, b.tensor);

@@ -55,7 +55,7 @@ std::vector<Group> unused_until_death(const Trace& trace, const Uses& uses, cons
 Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting& setting, Plan plan,
                             const PlanCost& plan_cost, std::size_t most_tries) {
   const auto before = plan_cost.simulate(plan);
-  Fitted sent{.plan = std::move(plan), .stall = {}, .bytes = {}};
+  Fitted sent{.plan = std::move(plan)};
   if (!before) return sent;
   sent.stall = before->measured.stall;
   std::int64_t cost = plan_cost.cost(*before);

@@ -266,21 +266,21 @@ Reaction Vedette::react(const Event& event, const View& view) {
   if (refreshes_ < most_refreshes && times_have_moved(view.trace) && !last) {
     ++refreshes_;
     trials_.pop_back();
-    return {.moves = {}, .replan = true};
+    return {.replan = true};
   }
   // As rehearsed, within an eighth and a hundredth of the step: nothing to win. Waits for places are no link's fault.
   const std::int64_t promised = std::max(trial.waits, event.measured->in_places.value);
   const bool as_promised = trial.measured <= promised + promised / 8 + event.measured->time.value / 100;
-  if (trials_.size() < percents.size() && !as_promised && !last) return {.moves = {}, .replan = true};
+  if (trials_.size() < percents.size() && !as_promised && !last) return {.replan = true};
   if (without_) {
     without_next_ = tried_without_ = true;
-    return {.moves = {}, .replan = true};
+    return {.replan = true};
   }
   settled_ = static_cast<std::size_t>(
       std::min_element(trials_.begin(), trials_.end(),
                        [](const Trial& a, const Trial& b) { return a.measured < b.measured; }) -
       trials_.begin());
-  return {.moves = {}, .replan = *settled_ + 1 != trials_.size()};
+  return {.replan = *settled_ + 1 != trials_.size()};
 }
 
 }  // namespace

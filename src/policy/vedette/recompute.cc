@@ -171,19 +171,14 @@ class RecomputeWalk {
 
   void drop(std::uint32_t t, std::uint32_t op) {
     away_[t] = op;
-    made_.drops.push_back({.issue = {op},
-                           .due = {op + 1},
-                           .extent = {.tensor = {t}, .part = {}},
-                           .source = {0},
-                           .target = {0},
-                           .verb = Verb::drop});
+    made_.drops.push_back(
+        {.issue = {op}, .due = {op + 1}, .extent = {.tensor = {t}}, .source = {0}, .target = {0}, .verb = Verb::drop});
   }
 
   std::uint32_t begin_life(std::uint32_t t) {
     const Tensor& tensor = r_.trace_.tensors[t];
     if (with_trace_)
-      made_.trace.tensors.push_back(
-          {.name = {}, .bytes = tensor.bytes, .kind = tensor.kind, .persistent = tensor.persistent});
+      made_.trace.tensors.push_back({.bytes = tensor.bytes, .kind = tensor.kind, .persistent = tensor.persistent});
     made_.origin.push_back(t);
     return static_cast<std::uint32_t>(made_.origin.size() - 1);
   }
@@ -194,14 +189,7 @@ class RecomputeWalk {
 
   void visit(std::uint32_t op) {
     const Op& traced = r_.trace_.ops[op];
-    Op made{.name = {},
-            .layer = {},
-            .phase = traced.phase,
-            .time = traced.time,
-            .workspace = traced.workspace,
-            .reads = {},
-            .writes = {},
-            .frees = {}};
+    Op made{.phase = traced.phase, .time = traced.time, .workspace = traced.workspace};
     temporary_.clear();
     temporary_bytes_ = scratch_ = 0;
     recomputed_here_.clear();
@@ -348,7 +336,7 @@ Plan plan_of_origin(const Trace& trace, const Recomputed& recomputed, const Plan
 
 Decided Recomputer::decide(const RecomputeRule& rule) const {
   constexpr int most_walks = 12;
-  Decided decided{.rule = rule, .kept = {}, .recomputations = {}, .drops = {}};
+  Decided decided{.rule = rule};
   for (int walks = 1;; ++walks) {
     if (walks == most_walks) decided.rule.ns_per_byte.fill(-1);  // never settles: nothing is recomputed
     RecomputeWalk walk(*this, decided.rule, decided.kept, false);

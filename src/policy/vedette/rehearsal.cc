@@ -21,7 +21,7 @@ Machine where_it_runs(const Machine& machine) {
 Rehearsal::Rehearsal(const Trace& trace, const Machine& machine)
     : step_(sim::flatten(trace)),
       plan_cost_(trace, step_, where_it_runs(machine),
-                 {.percent = machine.habits.early_fetches ? link_time_percent(machine) : 1, .slow = {}}) {}
+                 {.percent = machine.habits.early_fetches ? link_time_percent(machine) : 1}) {}
 
 std::optional<Rehearsed> Rehearsal::of(const Plan& plan) const {
   const auto replayed = plan_cost_.simulate(plan);

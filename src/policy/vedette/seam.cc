@@ -38,7 +38,7 @@ class Seam {
     for (std::size_t m = 0; m < plan.moves.size(); ++m) moves[plan.moves[m].extent.tensor.value].push_back(m);
     for (std::uint32_t t = 0; t < moves.size(); ++t) {
       if (moves[t].empty() && trace.tensors[t].persistent && plan.home[t].value != 0)
-        near_.add(0, ops_, -size({.tensor = {t}, .part = {}}));
+        near_.add(0, ops_, -size({.tensor = {t}}));
       for (const std::size_t m : moves[t])
         if (plan.moves[m].verb == Verb::evict) leaves(m, moves[t]);
     }

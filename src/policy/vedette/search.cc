@@ -74,7 +74,7 @@ class Search {
  private:
   bool consider(Choice choice);
   void consider(const RecomputeRule& rule, const Knobs& knobs) {
-    consider({.rule = rule, .knobs = knobs, .share = best_.choice.share, .far = best_.choice.far, .cover = {}});
+    consider({.rule = rule, .knobs = knobs, .share = best_.choice.share, .far = best_.choice.far});
   }
   struct Island {  // a begin of the search
     Best best;
@@ -174,13 +174,9 @@ bool Search::consider(Choice choice) {
   best_.fingerprint = v.fingerprint;
   best_.kept = {.plan = std::move(whole),
                 .step = replayed->measured.time,
-                .recomputing = {},
                 .knobs = choice.knobs,
                 .covers = choice.cover.has_value(),
-                .recomputed = {},
-                .parts = {},
-                .stays = std::move(stays),
-                .plan_of_parts = {}};
+                .stays = std::move(stays)};
   if (rules_.knobs_only) best_.kept.plan_of_parts = std::move(plan);
   see_whether_done();
   for (const Recomputation& each : v.recomputed.recomputations)
@@ -219,8 +215,7 @@ void Search::begin_by_bytes(std::int64_t least_gap, std::uint32_t memory) {
   for (const Seed& seed : {Seed{0.3, 0, 16, 1}, {0.1, 10, 16, 2}, {1.0, 0, 16, 0}, {0.3, 10, 2, 0}, {0.03, 0, 3, 3}}) {
     RecomputeRule rule = uniform(round_trip_ns() * seed.share, seed.depth);
     rule.least_gap_ns = least_gap;
-    consider(
-        {.rule = rule, .knobs = knobs[seed.knobs], .share = memory - seed.less, .far = best_.choice.far, .cover = {}});
+    consider({.rule = rule, .knobs = knobs[seed.knobs], .share = memory - seed.less, .far = best_.choice.far});
   }
 }
 
@@ -231,7 +226,7 @@ void Search::begin_by_dual() {
     RecomputeRule rule = uniform(1, 16);
     rule.shares_at = percent;
     rule.leaves_room = leaves_room;
-    Choice choice{.rule = rule, .knobs = each, .share = memory, .far = {}, .cover = {}};
+    Choice choice{.rule = rule, .knobs = each, .share = memory};
     if (covers) choice.cover = LinkPrices{};
     consider(choice);
   };
@@ -311,9 +306,9 @@ void Search::search_covers() {
 
 template <class Seeds>
 void Search::begin(const TierShares& far, const Seeds& seeds) {
-  best_ = {.choice = {.rule = {}, .knobs = {}, .share = all_of_it, .far = far, .cover = {}}};
+  best_ = {.choice = {.share = all_of_it, .far = far}};
   seeds();
-  if (best_.found) islands_.push_back({.best = std::move(best_), .changes = changes_, .now = {}});
+  if (best_.found) islands_.push_back({.best = std::move(best_), .changes = changes_});
 }
 
 void Search::begin_everywhere() {
@@ -372,7 +367,7 @@ void Search::search_everything() {
   for (std::int64_t before = never; features_.searching && !spent() && best_.cost < before - before / least_gain * 5;) {
     before = best_.cost;
     islands_.clear();
-    islands_.push_back({.best = std::move(best_), .changes = changes_, .now = {}});
+    islands_.push_back({.best = std::move(best_), .changes = changes_});
     around(islands_[0]);
     at_random_by_turns(patience);
     best_ = std::move(islands_[0].best);

@@ -24,9 +24,8 @@ Split split(const Trace& trace, std::uint64_t part_bytes) {
     parts[t].begin = static_cast<std::uint32_t>(made.extents.size());
     for (std::uint64_t begin = 0; begin < bytes || begin == 0;) {
       const std::uint64_t end = whole ? bytes : std::min(bytes, begin + part_bytes);
-      made.trace.tensors.push_back(
-          {.name = {}, .bytes = {end - begin}, .kind = tensor.kind, .persistent = tensor.persistent});
-      made.extents.push_back({.tensor = {t}, .part = {}});
+      made.trace.tensors.push_back({.bytes = {end - begin}, .kind = tensor.kind, .persistent = tensor.persistent});
+      made.extents.push_back({.tensor = {t}});
       if (!whole) made.extents.back().part = Span<Bytes>{{begin}, {end}};
       begin = end;
       if (whole) break;
@@ -42,9 +41,7 @@ Split split(const Trace& trace, std::uint64_t part_bytes) {
     return all;
   };
   for (const Op& op : trace.ops) {
-    made.trace.ops.push_back({.name = {},
-                              .layer = {},
-                              .phase = op.phase,
+    made.trace.ops.push_back({.phase = op.phase,
                               .time = op.time,
                               .workspace = op.workspace,
                               .reads = all_of(op.reads),

@@ -411,7 +411,7 @@ std::vector<std::int64_t> occupied_without_moves(const Trace& trace, const Uses&
 }
 
 Costs costs_of(const Trace& trace, const Uses& uses, const Setting& setting) {
-  Costs costs{.room = rooms_of(trace, setting.granule), .in_ns = {}, .out_ns = {}, .occupied = {}};
+  Costs costs{.room = rooms_of(trace, setting.granule)};
   const std::size_t tensors = trace.tensors.size();
   costs.in_ns.resize(tensors), costs.out_ns.resize(tensors);
   for (std::size_t t = 0; t < tensors; ++t) {

@@ -61,12 +61,10 @@ Result<Kept> search_and_fit(const Trace& trace, const Machine& machine, const Se
   as_issued.can_recompute = false;
   auto found = search(trace, as_issued, setting, features, rules);
   if (!found) return found.error();
-  Kept kept{.fitted = {.plan = std::move(found->plan),
-                       .knobs = found->knobs,
-                       .stall = found->step - time_of_ops(trace),
-                       .evicted_after_last_use = {}},
-            .covers = found->covers,
-            .covered = found->covers};
+  Kept kept{
+      .fitted = {.plan = std::move(found->plan), .knobs = found->knobs, .stall = found->step - time_of_ops(trace)},
+      .covers = found->covers,
+      .covered = found->covers};
   if (!machine.habits.early_fetches) return kept;
   kept.fitted = fit_to_sessions(trace, found->parts, machine, setting, features,
                                 {std::move(found->stays), std::move(found->plan_of_parts), found->knobs});

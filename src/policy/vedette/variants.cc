@@ -33,13 +33,7 @@ Variant& Variants::of(const RecomputeRule& rule, std::uint64_t best) {
     if (each.rule == rule) return each;
   }
   if (rule.shares_at != 0) recomputer_.find_shares(setting_, rule.shares_at);
-  Variant made{.rule = rule,
-               .decided = recomputer_.decide(rule),
-               .recomputed = {},
-               .parts = {},
-               .uses = {},
-               .costs = {},
-               .step = {}};
+  Variant made{.rule = rule, .decided = recomputer_.decide(rule)};
   made.fingerprint = fingerprint_of(made.decided);
   for (Variant& each : variants_) {  // another rule with the same outcome: nothing has to be cut again
     if (each.fingerprint != made.fingerprint) continue;
