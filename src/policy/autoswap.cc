@@ -19,7 +19,7 @@
 #include <numeric>
 #include <string>
 
-#include "policy/canvas/ledger.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -29,16 +29,13 @@ using namespace planning;
 
 enum class Score : std::uint8_t { doa, aoa, wdoa, swdoa, vote };
 
-class AutoSwap final : public Policy {
+class AutoSwap final : public LedgerPolicy {
  public:
-  AutoSwap(std::string_view name, Score score) : name_(name), score_(score) {}
-  std::string_view name() const noexcept override { return name_; }
+  AutoSwap(std::string_view name, Score score) : LedgerPolicy(name), score_(score) {}
 
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
-    const Clock clock(trace);
+ private:
+  Result<Plan> decide(Ledger& ledger) override {
+    const Clock clock(ledger.trace());
     std::vector<std::uint32_t> chosen;
     work_left_ = most_work;
     ranked_again_ = 0;
@@ -54,7 +51,6 @@ class AutoSwap final : public Policy {
     return plan;
   }
 
- private:
   static std::int64_t both_moves(const Ledger& ledger, const Gap& gap) {
     const TierIndex tier = ledger.slow_tiers()[0];
     return move_time(ledger.machine(), {0}, tier, ledger.bytes(gap.tensor)) +
@@ -167,7 +163,6 @@ class AutoSwap final : public Policy {
     }
   }
 
-  std::string_view name_;
   Score score_;
   std::uint64_t work_left_ = most_work;  // bytes over the limit and scores that may still be computed
   std::size_t ranked_again_ = 0;

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "policy/autotm/program.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -25,14 +26,12 @@ namespace {
 
 using namespace planning;
 
-class AutoTm final : public Policy {
+class AutoTm final : public LedgerPolicy {
  public:
-  std::string_view name() const noexcept override { return "autotm"; }
+  AutoTm() : LedgerPolicy("autotm") {}
 
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
+ private:
+  Result<Plan> decide(Ledger& ledger) override {
     if (!autotm::solver_present())
       return Error{
           .cause = Cause::unsupported,
@@ -47,7 +46,6 @@ class AutoTm final : public Policy {
     return plan;
   }
 
- private:
   static constexpr std::size_t most_rounds = 8, most_gaps = 32, few_gaps = 12, few_places = 4;
   static constexpr int most_nodes = 20;
   static constexpr double good_enough = 0.005;  // a share of the step

@@ -9,7 +9,7 @@
 // on time: a transfer may be longer than the time that it saves.
 //
 // Cost of prepare: O(steps * (accesses log + evictions * resident tensors)).
-#include "policy/canvas/residence.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -42,23 +42,15 @@ class FurthestNextUse final : public OnlineRules {
   static constexpr std::uint32_t window = 64;  // ops: further ahead a fetch would only keep room from others
 };
 
-class Belady final : public Policy {
+class Belady final : public LedgerPolicy {
  public:
-  std::string_view name() const noexcept override { return "belady"; }
+  Belady() : LedgerPolicy("belady") {}
 
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
+ private:
+  Result<Plan> decide(Ledger& ledger) override {
     FurthestNextUse rules;
     if (!Residence(ledger, rules).play(3)) return no_room(ledger);
-    for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
-      if (!ledger.absence(g)) continue;
-      Absence away = *ledger.absence(g);
-      away.leave = ledger.gaps()[g].after;
-      away.gone = away.leave + 1;
-      if (ledger.tier_for(g, away.leave) == away.tier) ledger.leave(g, away);
-    }
+    evict_at_last_use(ledger);
     queue_evictions(ledger);
     if (!ledger.settle()) return no_room(ledger);
     return ledger.write();

@@ -17,7 +17,7 @@
 #include <array>
 #include <map>
 
-#include "policy/canvas/residence.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -141,25 +141,8 @@ class DeepUm final : public OnlineRules {
   std::vector<std::uint32_t> predicted_, predicted_at_;
 };
 
-class Learning final : public Policy {
- public:
-  std::string_view name() const noexcept override { return "deepum"; }
-
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
-    DeepUm rules(ledger);
-    Residence residence(ledger, rules);
-    if (!residence.play(5) || !ledger.settle({}, false)) return no_room(ledger);
-    Plan plan = ledger.write();
-    plan.fallback = Fallback::least_recent;
-    return plan;
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<Policy> make_deepum(std::uint64_t) { return std::make_unique<Learning>(); }
+std::unique_ptr<Policy> make_deepum(std::uint64_t) { return std::make_unique<OnlinePolicy<DeepUm>>("deepum", 5); }
 
 }  // namespace vedette

@@ -8,7 +8,7 @@
 //   A miss is fetched by the op that meets it.
 //
 // Cost of prepare: O(steps * (accesses + evictions * resident tensors)).
-#include "policy/canvas/residence.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -18,11 +18,10 @@ using namespace planning;
 
 class FileBehind final : public OnlineRules {
  public:
+  explicit FileBehind(const Ledger&) {}
+
   void begins(Residence&, std::uint32_t) override { missed_.clear(); }
   void misses(Residence&, std::uint32_t, std::uint32_t tensor) override { missed_.push_back(tensor); }
-  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
-    return residence.last_use(tensor);
-  }
   void ready(Residence& residence, std::uint32_t) override {
     for (const std::uint32_t t : missed_) {
       const bool last = t + 1 >= residence.ledger().trace().tensors.size();
@@ -34,24 +33,10 @@ class FileBehind final : public OnlineRules {
   std::vector<std::uint32_t> missed_;
 };
 
-class Dragon final : public Policy {
- public:
-  std::string_view name() const noexcept override { return "dragon"; }
-
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
-    FileBehind rules;
-    if (!Residence(ledger, rules).play(4, Ledger::From::furthest) || !ledger.settle({}, false)) return no_room(ledger);
-    Plan plan = ledger.write();
-    plan.fallback = Fallback::least_recent;
-    return plan;
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<Policy> make_dragon(std::uint64_t) { return std::make_unique<Dragon>(); }
+std::unique_ptr<Policy> make_dragon(std::uint64_t) {
+  return std::make_unique<OnlinePolicy<FileBehind>>("dragon", 4, Ledger::From::furthest);
+}
 
 }  // namespace vedette

@@ -20,6 +20,7 @@
 #include <set>
 #include <string>
 
+#include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/recompute.h"
 #include "policy/makers.h"
 
@@ -267,23 +268,13 @@ class Player {
   std::set<std::size_t> dead_, alive_;  // cells whose tensors have no next use, and those that are able
 };
 
-class Dtr final : public Policy {
+class Dtr final : public TrialPolicy {
  public:
-  explicit Dtr(std::uint64_t seed) : seed_(seed) {}
-  std::string_view name() const noexcept override { return "dtr"; }
-
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    const Ledger everything(trace, machine);
-    if (auto error = refusal(everything)) return *error;
-    if (everything.fits()) return everything.write();
-    if (auto found = plan(trace, machine)) return *std::move(found);
-    const Bytes least =
-        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
-    return too_small(everything, least, "what cannot be recomputed does not fit beside the largest op");
-  }
+  explicit Dtr(std::uint64_t seed)
+      : TrialPolicy("dtr", "what cannot be recomputed does not fit beside the largest op"), seed_(seed) {}
 
  private:
-  std::optional<Plan> plan(const Trace& trace, const Machine& machine) const {
+  std::optional<Plan> plan(const Trace& trace, const Machine& machine) const override {
     Ledger ledger(trace, machine);
     Player player(ledger, seed_);
     if (!player.play()) return std::nullopt;

@@ -17,7 +17,7 @@
 // Cost of prepare: O((gaps + ops) log), a dozen times that where there is no plan, to say from which size there is one.
 #include <algorithm>
 
-#include "policy/canvas/ledger.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/phases.h"
 #include "policy/makers.h"
 
@@ -26,24 +26,13 @@ namespace {
 
 using namespace planning;
 
-class FlashNeuron final : public Policy {
+class FlashNeuron final : public TrialPolicy {
  public:
-  std::string_view name() const noexcept override { return "flashneuron"; }
-
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    const Ledger everything(trace, machine);
-    if (auto error = refusal(everything)) return *error;
-    if (everything.fits()) return everything.write();
-    if (auto found = plan(trace, machine)) return *std::move(found);
-    return too_small(
-        everything,
-        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); }),
-        "what it may not move does not fit");
-  }
+  FlashNeuron() : TrialPolicy("flashneuron", "what it may not move does not fit") {}
 
  private:
   // nullopt: weights, the largest op, and unchosen tensors do not fit at some op.
-  std::optional<Plan> plan(const Trace& trace, const Machine& machine) const {
+  std::optional<Plan> plan(const Trace& trace, const Machine& machine) const override {
     Ledger ledger(trace, machine);
     const Bytes beside = resident_bytes(ledger);
     if (beside >= machine.tiers[0].capacity) return std::nullopt;

@@ -19,7 +19,7 @@
 #include <limits>
 
 #include "policy/canvas/holes.h"
-#include "policy/canvas/ledger.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/phases.h"
 #include "policy/makers.h"
 
@@ -208,23 +208,12 @@ class Offloading {
   std::uint64_t kept_clear_ = 0;
 };
 
-class FlashNeuronOfG10 final : public Policy {
+class FlashNeuronOfG10 final : public TrialPolicy {
  public:
-  std::string_view name() const noexcept override { return "flashneuron+"; }
-
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    const Ledger everything(trace, machine);
-    if (auto error = refusal(everything)) return *error;
-    if (everything.fits()) return everything.write();
-    if (auto found = plan(trace, machine)) return *std::move(found);
-    return too_small(
-        everything,
-        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); }),
-        "what it may not move does not fit, or finds no contiguous room");
-  }
+  FlashNeuronOfG10() : TrialPolicy("flashneuron+", "what it may not move does not fit, or finds no contiguous room") {}
 
  private:
-  static std::optional<Plan> plan(const Trace& trace, const Machine& machine) {
+  std::optional<Plan> plan(const Trace& trace, const Machine& machine) const override {
     Ledger ledger(trace, machine);
     if (ledger.fits()) return ledger.write();
     const std::uint32_t border = first_backward_op(trace);

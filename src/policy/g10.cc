@@ -24,7 +24,7 @@
 #include <algorithm>
 #include <string>
 
-#include "policy/canvas/ledger.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/room.h"
 #include "policy/g10/bucket.h"
 #include "policy/makers.h"
@@ -226,14 +226,12 @@ class Scheduler {
   std::vector<std::uint32_t> chosen_;
 };
 
-class G10 final : public Policy {
+class G10 final : public LedgerPolicy {
  public:
-  std::string_view name() const noexcept override { return "g10"; }
+  G10() : LedgerPolicy("g10") {}
 
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
+ private:
+  Result<Plan> decide(Ledger& ledger) override {
     Scheduler scheduler(ledger);
     scheduler.schedule();
     if (!ledger.settle({}, false)) return no_room(ledger);

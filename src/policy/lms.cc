@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "policy/canvas/residence.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -103,9 +103,6 @@ class ReclaimList final : public OnlineRules {
       reclaim(residence, asked, static_cast<std::int64_t>(ledger.size(t)));
     }
   }
-  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
-    return residence.last_use(tensor);
-  }
   void ended(Residence& residence, std::uint32_t now) override {
     for (const std::uint32_t t : residence.ledger().uses().operands[now % residence.ledger().ops()])
       inactive_.used(t, residence.ledger().size(t));
@@ -137,14 +134,12 @@ class ReclaimList final : public OnlineRules {
   Inactive inactive_;
 };
 
-class LargeModelSupport final : public Policy {
+class LargeModelSupport final : public LedgerPolicy {
  public:
-  std::string_view name() const noexcept override { return "lms"; }
+  LargeModelSupport() : LedgerPolicy("lms") {}
 
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
+ private:
+  Result<Plan> decide(Ledger& ledger) override {
     ReclaimList rules(ledger);
     Residence residence(ledger, rules);
     if (!residence.play(4)) return no_room(ledger);

@@ -11,8 +11,8 @@
 // Cost of prepare: O(steps * (accesses + evictions * resident tensors)).
 #include <algorithm>
 
+#include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/phases.h"
-#include "policy/canvas/residence.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -29,9 +29,6 @@ class LayerAhead final : public OnlineRules {
     }
   }
 
-  double worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) override {
-    return residence.last_use(tensor);
-  }
   bool spared(std::uint32_t now, std::uint32_t tensor) const override { return needed_[tensor] >= now; }
 
   void ready(Residence& residence, std::uint32_t now) override {
@@ -54,24 +51,8 @@ class LayerAhead final : public OnlineRules {
   std::vector<std::uint32_t> layer_, begins_, needed_;  // needed_[t]: until which op it was asked for
 };
 
-class OutOfCore final : public Policy {
- public:
-  std::string_view name() const noexcept override { return "oc-dnn"; }
-
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
-    LayerAhead rules(ledger);
-    if (!Residence(ledger, rules).play(4) || !ledger.settle({}, false)) return no_room(ledger);
-    Plan plan = ledger.write();
-    plan.fallback = Fallback::least_recent;
-    return plan;
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<Policy> make_ocdnn(std::uint64_t) { return std::make_unique<OutOfCore>(); }
+std::unique_ptr<Policy> make_ocdnn(std::uint64_t) { return std::make_unique<OnlinePolicy<LayerAhead>>("oc-dnn", 4); }
 
 }  // namespace vedette

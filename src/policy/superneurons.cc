@@ -15,6 +15,7 @@
 // Cost of prepare: O(saved tensors * producers + (gaps + ops) log).
 #include <algorithm>
 
+#include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/phases.h"
 #include "policy/canvas/recompute.h"
 #include "policy/makers.h"
@@ -24,16 +25,14 @@ namespace {
 
 using namespace planning;
 
-class SuperNeurons final : public Policy {
+class SuperNeurons final : public LedgerPolicy {
  public:
-  std::string_view name() const noexcept override { return "superneurons"; }
+  SuperNeurons() : LedgerPolicy("superneurons") {}
 
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
+ private:
+  Result<Plan> decide(Ledger& ledger) override {
     for (const bool recompute : {true, false}) {
-      Ledger tried(trace, machine);
+      Ledger tried(ledger.trace(), ledger.machine());
       Recompute again(tried);
       if (recompute && again.possible()) drop_between_checkpoints(tried, again);
       offload_checkpoints(tried, again);
@@ -45,7 +44,6 @@ class SuperNeurons final : public Policy {
     return no_room(ledger);
   }
 
- private:
   static bool over(const Ledger& ledger, const Gap& gap) {
     return ledger.most(gap.after + 1, gap.before) > ledger.capacity();
   }

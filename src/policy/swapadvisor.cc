@@ -21,9 +21,9 @@
 #include <string>
 
 #include "model/dependences.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/op_times.h"
 #include "policy/canvas/orders.h"
-#include "policy/canvas/residence.h"
 #include "policy/makers.h"
 #include "vedette/replay.h"
 
@@ -262,13 +262,7 @@ class Search {
     constexpr std::uint32_t passes = 3;
     visits_ += passes * ledger.ops();
     if (!Residence(ledger, pools).play(passes)) return std::nullopt;
-    for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
-      if (!ledger.absence(g)) continue;
-      Absence away = *ledger.absence(g);
-      away.leave = ledger.gaps()[g].after;
-      away.gone = away.leave + 1;
-      if (ledger.tier_for(g, away.leave) == away.tier) ledger.leave(g, away);
-    }
+    evict_at_last_use(ledger);
     queue_evictions(ledger);
     if (!ledger.settle()) return std::nullopt;
     if (time != nullptr) *time = predicted_time(ledger);
@@ -298,21 +292,17 @@ class Search {
   std::uint64_t most_distance_ = 1;  // of a move within an order, as a power of two
 };
 
-class SwapAdvisor final : public Policy {
+class SwapAdvisor final : public LedgerPolicy {
  public:
-  explicit SwapAdvisor(std::uint64_t seed) : seed_(seed) {}
-  std::string_view name() const noexcept override { return "swapadvisor"; }
+  explicit SwapAdvisor(std::uint64_t seed) : LedgerPolicy("swapadvisor"), seed_(seed) {}
 
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    const Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
-    std::optional<Plan> found = Search(trace, machine, seed_).run();
+ private:
+  Result<Plan> decide(Ledger& ledger) override {
+    std::optional<Plan> found = Search(ledger.trace(), ledger.machine(), seed_).run();
     if (!found) return no_room(ledger);
     return *std::move(found);
   }
 
- private:
   std::uint64_t seed_;
 };
 

@@ -12,7 +12,7 @@
 // there is one.
 #include <algorithm>
 
-#include "policy/canvas/ledger.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -20,22 +20,12 @@ namespace {
 
 using namespace planning;
 
-class TfLms final : public Policy {
+class TfLms final : public TrialPolicy {
  public:
-  std::string_view name() const noexcept override { return "tflms"; }
-
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    const Ledger everything(trace, machine);
-    if (auto error = refusal(everything)) return *error;
-    if (everything.fits()) return everything.write();
-    if (auto found = plan(trace, machine)) return *std::move(found);
-    const Bytes least =
-        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
-    return too_small(everything, least, "only activations with a far consumer may move");
-  }
+  TfLms() : TrialPolicy("tflms", "only activations with a far consumer may move") {}
 
  private:
-  static std::optional<Plan> plan(const Trace& trace, const Machine& machine) {
+  std::optional<Plan> plan(const Trace& trace, const Machine& machine) const override {
     std::optional<Plan> best;
     std::int64_t least = 0;
     for (const std::uint32_t threshold : {16U, 4U, 2U}) {

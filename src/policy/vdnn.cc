@@ -15,6 +15,7 @@
 // Cost of prepare: O((gaps + ops) log), a dozen times that where there is no plan, to say from which size there is one.
 #include <algorithm>
 
+#include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/phases.h"
 #include "policy/makers.h"
 
@@ -25,23 +26,13 @@ using namespace planning;
 
 enum class Inputs : std::uint8_t { all, convolutions, dynamic };
 
-class Vdnn final : public Policy {
+class Vdnn final : public TrialPolicy {
  public:
-  Vdnn(std::string_view name, Inputs inputs) : name_(name), inputs_(inputs) {}
-  std::string_view name() const noexcept override { return name_; }
-
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    const Ledger everything(trace, machine);
-    if (auto error = refusal(everything)) return *error;
-    if (everything.fits()) return everything.write();
-    if (auto found = plan(trace, machine)) return *std::move(found);
-    const Bytes least =
-        smallest_size(machine, everything.peak(), [&](const Machine& other) { return plan(trace, other).has_value(); });
-    return too_small(everything, least, "what is not a layer's input may not move");
-  }
+  Vdnn(std::string_view name, Inputs inputs)
+      : TrialPolicy(name, "what is not a layer's input may not move"), inputs_(inputs) {}
 
  private:
-  std::optional<Plan> plan(const Trace& trace, const Machine& machine) const {
+  std::optional<Plan> plan(const Trace& trace, const Machine& machine) const override {
     std::optional<Plan> found;
     if (inputs_ != Inputs::all) found = offload(trace, machine, true);
     if (!found && inputs_ != Inputs::convolutions) found = offload(trace, machine, false);
@@ -92,7 +83,6 @@ class Vdnn final : public Policy {
     return begin;
   }
 
-  std::string_view name_;
   Inputs inputs_;
 };
 

@@ -15,7 +15,7 @@
 // Cost of prepare: O(steps * (accesses + evictions * resident tensors)), a dozen times that where there is no plan.
 #include <limits>
 
-#include "policy/canvas/residence.h"
+#include "policy/canvas/ledger_policy.h"
 #include "policy/makers.h"
 
 namespace vedette {
@@ -73,25 +73,23 @@ class Partitioned final : public OnlineRules {
   std::vector<std::uint64_t> passed_;  // [op]: bytes of parameters that ops before it used
 };
 
-class ZeroInfinity final : public Policy {
+class ZeroInfinity final : public LedgerPolicy {
  public:
-  std::string_view name() const noexcept override { return "zero-infinity"; }
+  ZeroInfinity() : LedgerPolicy("zero-infinity") {}
 
-  Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    Ledger ledger(trace, machine);
-    if (auto error = refusal(ledger)) return *error;
-    if (ledger.fits()) return ledger.write();
-    const auto activation = [&](std::uint32_t t) { return !trace.tensors[t].persistent; };
+ private:
+  Result<Plan> decide(Ledger& ledger) override {
+    const auto activation = [&](std::uint32_t t) { return !ledger.trace().tensors[t].persistent; };
+    const Bytes room = ledger.machine().tiers[0].capacity;
     const Bytes least = least_capacity(ledger, activation);
-    if (least > machine.tiers[0].capacity) return too_small(ledger, least, "activations stay in fast memory");
-    Partitioned rules(ledger, machine.tiers[0].capacity.value - activations(ledger).value);
+    if (least > room) return too_small(ledger, least, "activations stay in fast memory");
+    Partitioned rules(ledger, room.value - activations(ledger).value);
     const bool played = Residence(ledger, rules).play(3, Ledger::From::furthest);
     if (!played || !ledger.settle([&](const Gap& gap) { return gap.dead || !activation(gap.tensor); }))
       return no_room(ledger);
     return ledger.write();
   }
 
- private:
   // The most that activations and workspace take at once.
   static Bytes activations(const Ledger& ledger) {
     std::vector<std::int64_t> change(ledger.ops() + 1);

@@ -190,6 +190,16 @@ Plan Ledger::write() const {
   return plan;
 }
 
+void evict_at_last_use(Ledger& ledger) {
+  for (std::uint32_t g = 0; g < ledger.gaps().size(); ++g) {
+    if (!ledger.absence(g)) continue;
+    Absence away = *ledger.absence(g);
+    away.leave = ledger.gaps()[g].after;
+    away.gone = away.leave + 1;
+    if (ledger.tier_for(g, away.leave) == away.tier) ledger.leave(g, away);
+  }
+}
+
 // ---- refusals ----
 
 Bytes smallest_size(Machine machine, Bytes most, const std::function<bool(const Machine&)>& works) {

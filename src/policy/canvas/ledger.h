@@ -129,6 +129,10 @@ std::int64_t move_time(const Machine& machine, TierIndex source, TierIndex targe
 // log).
 std::int64_t predicted_time(const Ledger& ledger);
 
+// Each absence begins with the tensor's last use before it, and its room is free at the next op, where its tier has
+// room so early.
+void evict_at_last_use(Ledger& ledger);
+
 // Evictions work off one queue a link, in order of `leave`: sets each `gone` to the op that begins when the last byte
 // is out, at most the op before `back`. O(gaps log gaps).
 void queue_evictions(Ledger& ledger);

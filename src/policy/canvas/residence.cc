@@ -13,6 +13,10 @@ constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
 
+double OnlineRules::worth(const Residence& residence, std::uint32_t, std::uint32_t tensor) {
+  return residence.last_use(tensor);
+}
+
 Residence::Residence(Ledger& ledger, OnlineRules& rules)
     : ledger_(ledger),
       rules_(rules),

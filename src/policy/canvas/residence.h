@@ -28,8 +28,9 @@ class OnlineRules {
   virtual void placed(const Residence&, std::uint32_t /*tensor*/) {}
   virtual void removed(std::uint32_t /*tensor*/) {}
   // The candidate with the smallest value leaves first, ties by index. Operands of the op are no candidates. Asked when
-  // the tensor comes near and when it is used, so until the next of those it has to be the same.
-  virtual double worth(const Residence&, std::uint32_t now, std::uint32_t tensor) = 0;
+  // the tensor comes near and when it is used, so until the next of those it has to be the same. By default the last
+  // use.
+  virtual double worth(const Residence&, std::uint32_t now, std::uint32_t tensor);
   // It leaves only after all that are not spared, and not for fetches ahead.
   virtual bool spared(std::uint32_t /*now*/, std::uint32_t /*tensor*/) const { return false; }
   // The op's operands are near; may call Residence::fetch and Residence::leave.
@@ -67,8 +68,7 @@ class Residence {
   // False where candidates run out.
   static constexpr double all_but_spared = 1e300;
   bool make_room(std::int64_t bytes, double limit);
-  const std::vector<std::uint32_t>& nearby() const { return nearby_; }  // tensors in fast memory, in no order
-  // The same, those that leave first first.
+  // Tensors in fast memory, those that leave first first.
   const std::set<std::pair<double, std::uint32_t>>& in_order() const { return in_order_; }
 
  private:
