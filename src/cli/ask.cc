@@ -50,12 +50,8 @@ struct Asked {
   const Trace* trace = nullptr;  // of the shown profile
 };
 
-Failure malformed(std::string message) { return Failure({Cause::malformed_input, std::move(message)}); }
-
 Asked load(const std::string& path) {
-  auto run = report::load_run(path);
-  if (!run) throw Failure({run.error().cause, path + ": " + run.error().message});
-  Asked asked{.run = *std::move(run)};
+  Asked asked{.run = value_of(path, report::load_run(path))};
   asked.figures = report::analyse(asked.run, {});
   if (const report::Profile* const profile = asked.run.shown_profile()) asked.trace = &profile->trace;
   return asked;
@@ -66,8 +62,6 @@ const Trace& profiled(const Asked& asked) {
   throw malformed(asked.run.path + " has no profiled step; record three steps or more");
 }
 
-double milliseconds_of(Nanoseconds time) { return static_cast<double>(time.value) / 1e6; }
-
 Json row_of(const report::TensorRow& tensor) {
   return {{"tensor", tensor.name},
           {"bytes", tensor.bytes.value},
@@ -76,7 +70,7 @@ Json row_of(const report::TensorRow& tensor) {
           {"reads", tensor.reads},
           {"writes", tensor.writes},
           {"moves", tensor.fetches + tensor.evictions},
-          {"gap_ms", milliseconds_of(tensor.longest_gap)}};
+          {"gap_ms", ms(tensor.longest_gap)}};
 }
 
 template <class Rank, class Wanted>
@@ -103,8 +97,7 @@ Table hottest(const Asked& asked, const AskOptions&) {
 
 Table coldest(const Asked& asked, const AskOptions&) {
   return tensors(
-      asked,
-      [](const report::TensorRow& t) { return milliseconds_of(t.longest_gap) * static_cast<double>(t.bytes.value); },
+      asked, [](const report::TensorRow& t) { return ms(t.longest_gap) * static_cast<double>(t.bytes.value); },
       [](const report::TensorRow& t) { return t.longest_gap.value > 0; }, "no tensor is left alone between two uses");
 }
 
@@ -149,7 +142,7 @@ Table stalls(const Asked& asked, const AskOptions&) {
       const Nanoseconds time = stall.time.end - stall.time.begin;
       rows.emplace_back(time, Json{{"op", stall.op < step.ops.size() ? step.ops[stall.op].name : ""},
                                    {"number", stall.op},
-                                   {"ms", milliseconds_of(time)},
+                                   {"ms", ms(time)},
                                    {"in_allocation", stall.in_allocation},
                                    {"why", stall.why},
                                    {"remedy", stall.remedy}});
@@ -168,7 +161,7 @@ Table late(const Asked& asked, const AskOptions&) {
                           {"bytes", move.bytes.value},
                           {"issued_at", move.issue},
                           {"due_at", move.due},
-                          {"late_ms", move.lead ? -milliseconds_of(*move.lead) : 0},
+                          {"late_ms", move.lead ? -ms(*move.lead) : 0},
                           {"reason", move.reason}});
   }
   return table;
@@ -258,19 +251,18 @@ Json number_or_text(const std::string& text) {
 }
 
 Table by_sql(const AskOptions& options) {
-  auto database = Database::open(options.path, Database::Mode::read);
-  if (!database) throw Failure({database.error().cause, options.path + ": " + database.error().message});
-  database->run("PRAGMA query_only = 1");  // a recording whose run was killed is mended as it opens, and not later
-  Statement statement(*database, options.sql);
+  Database database = value_of(options.path, Database::open(options.path, Database::Mode::read));
+  database.run("PRAGMA query_only = 1");  // a recording whose run was killed is mended as it opens, and not later
+  Statement statement(database, options.sql);
   Table table{.empty = "no row"};
-  while (!database->failure() && statement.row()) {
+  while (!database.failure() && statement.row()) {
     Json row = Json::object();
     for (int c = 0; c < statement.columns(); ++c)
       row[statement.column_name(c)] = statement.is_null(c) ? Json() : number_or_text(statement.text(c));
     table.rows.push_back(std::move(row));
   }
-  if (const auto& failure = database->failure())
-    throw Failure({Cause::malformed_input, "--sql: " + failure->message + " (profiler/FORMAT.md has the tables)"});
+  if (const auto& failure = database.failure())
+    throw malformed("--sql: " + failure->message + " (profiler/FORMAT.md has the tables)");
   return table;
 }
 

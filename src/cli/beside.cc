@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/mapping.h"
+#include "os/chunk_memory.h"
 #include "vedette/session.h"
 
 namespace vedette::cli {
@@ -28,16 +29,11 @@ class Computation {
     constexpr std::size_t words_of_all = std::size_t{256} << 17;  // 256 MiB, and 16 at most for each
     const std::size_t words = std::min(words_of_all / processors, std::size_t{16} << 17) / block * block;
     try {
-      for (unsigned i = 0; i < processors; ++i) threads_.emplace_back([this, words] { compute(words); });
+      for (unsigned i = 0; i < processors; ++i)
+        threads_.emplace_back([this, words](const std::stop_token& stop) { compute(words, stop); });
     } catch (const std::system_error&) {
     }
   }
-  ~Computation() {
-    stop_.store(true, std::memory_order_relaxed);
-    for (std::thread& thread : threads_) thread.join();
-  }
-  Computation(const Computation&) = delete;
-  Computation& operator=(const Computation&) = delete;
 
   // Blocks a second while `body` runs.
   template <class Body>
@@ -50,17 +46,15 @@ class Computation {
 
  private:
   static constexpr std::size_t block = 8192;  // words
-  void compute(std::size_t words) {
+  void compute(std::size_t words, const std::stop_token& stop) {
     std::vector<std::uint64_t> numbers(std::max(words, block), 1);
-    // relaxed: nothing is handed over
-    for (std::size_t at = 0; !stop_.load(std::memory_order_relaxed); at = (at + block) % numbers.size()) {
+    for (std::size_t at = 0; !stop.stop_requested(); at = (at + block) % numbers.size()) {
       for (std::size_t i = at; i < at + block; ++i) numbers[i] = numbers[i] * 3 + 1;
-      done_.fetch_add(1, std::memory_order_relaxed);
+      done_.fetch_add(1, std::memory_order_relaxed);  // nothing is handed over
     }
   }
-  std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> done_{0};
-  std::vector<std::thread> threads_;
+  std::vector<std::jthread> threads_;
 };
 
 constexpr std::chrono::milliseconds long_enough(200);
@@ -91,6 +85,19 @@ int transfer_both_ways(Store& store, std::byte* memory, std::uint32_t slots, std
     }
   }
   return error;
+}
+
+// They compute on the other processors until they are destroyed, or on as many as the limit of threads allows.
+std::vector<std::jthread> busy_threads() {
+  std::vector<std::jthread> threads;
+  try {
+    for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i)
+      threads.emplace_back([](const std::stop_token& stop) {
+        for (volatile std::uint64_t count = 0; !stop.stop_requested();) count = count + 1;
+      });
+  } catch (const std::system_error&) {
+  }
+  return threads;
 }
 
 }  // namespace
@@ -151,6 +158,30 @@ std::optional<Nanoseconds> measure_fault(Bytes chunk) {
   if (faults == 0) return std::nullopt;
   // each fault fetches one chunk, and evicts another
   return Nanoseconds{static_cast<std::int64_t>(std::max(0.0, (touching / faults - 2 * copy) * 1e9))};
+}
+
+Nanoseconds measure_remap(Bytes chunk) {
+  constexpr std::size_t rounds = 500;
+  auto arena = Mapping::reserve({4 * chunk.value}, chunk);
+  if (!arena) return {};
+  const auto memory = open_best_memory(
+      {.arena = arena->data(), .chunks = 4, .frames = 2, .chunk_bytes = chunk, .on_fault = [](const Fault&) {}});
+  if (!memory) return {};
+  std::memset((*memory)->parked({0}), 1, chunk.value);
+  const std::vector<std::jthread> others = busy_threads();
+  std::vector<std::int64_t> taken;
+  for (std::size_t i = 0; i < rounds; ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    (*memory)->show({0}, {0});
+    const auto shown = std::chrono::steady_clock::now();
+    arena->data()[0] = std::byte{2};
+    const auto touched = std::chrono::steady_clock::now();
+    if (!(*memory)->hide({0}, {0})) return {};
+    const auto hidden = std::chrono::steady_clock::now();
+    taken.push_back(std::chrono::nanoseconds((shown - began) + (hidden - touched)).count() / 2);
+  }
+  std::nth_element(taken.begin(), taken.begin() + rounds / 2, taken.end());
+  return {taken[rounds / 2]};
 }
 
 }  // namespace vedette::cli

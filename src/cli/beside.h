@@ -1,4 +1,5 @@
-// The cost of transfers beside waiting for them: computation that they slow down, and faults.
+// The cost of transfers beside waiting for them: computation that they slow down, faults, and chunks that are mapped
+// anew.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,5 +17,10 @@ Result<std::uint32_t> measure_interference(Store& store);
 // Machine::fault_time: chunks in turn, each away when it is touched, through a session over plain memory; less the
 // copies, which a transfer would be. nullopt: no session could be opened here. Takes 80 chunks of memory.
 std::optional<Nanoseconds> measure_fault(Bytes chunk);
+
+// Machine::remap_time: of the thread that shows a chunk or hides it, one of either, while the other processors compute:
+// changing the page tables interrupts them, and that thread waits for their answers. The median of 500, some 20 ms.
+// Zero: no session could be opened here.
+Nanoseconds measure_remap(Bytes chunk);
 
 }  // namespace vedette::cli

@@ -86,7 +86,7 @@ Json json_of(const Row& row) {
 
 void print_heading(const Row& row) {
   print("\n{}: fast memory {} ({:.1f} % of peak), ideal {:.1f} ms, no plan above {:.1f} % of it\n", row.trace,
-        readable(row.fast), 100 * row.fraction, static_cast<double>(row.ideal.value) / 1e6,
+        readable(row.fast), 100 * row.fraction, ms(row.ideal),
         row.lower_bound.value == 0
             ? 100.0
             : 100.0 * static_cast<double>(row.ideal.value) / static_cast<double>(row.lower_bound.value));
@@ -100,7 +100,6 @@ void print_row(const Row& row, const PolicyEntry& entry) {
     return;
   }
   const Replayed& got = *row.replayed;
-  const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
   print("  {:<16} {:>8.2f} {:>11.1f} {:>12.1f} {:>11} {:>11} {:>11} {:>10.1f}\n", marked(entry, row),
         row.percent_of_ideal(), ms(got.measured.stall), ms(got.recompute), readable(got.bytes_in),
         readable(got.bytes_out), readable(got.peak), ms(row.plan_time));
@@ -213,8 +212,7 @@ void compare(const CompareOptions& options, std::vector<Row>& rows) {
       return std::any_of(entries.begin(), entries.end(), [&](const PolicyEntry& each) { return each.name == name; });
     };
     if (two.size() != 2 || two[0] == two[1] || !runs(two[0]) || !runs(two[1]))
-      throw Failure({Cause::malformed_input,
-                     "--timeline draws two of the policies that are compared; name them as in vedette,sentinel"});
+      throw malformed("--timeline draws two of the policies that are compared; name them as in vedette,sentinel");
   }
   std::vector<Trace> traces;
   std::vector<Chosen> machines;  // of each trace

@@ -25,8 +25,6 @@ std::string shown_ms(double time) {
                        : fmt::format("{:.4g}", time);
 }
 
-double ms(Nanoseconds time) { return static_cast<double>(time.value) / 1e6; }
-
 struct Point {
   double fraction = 0, ms = 0;
 };

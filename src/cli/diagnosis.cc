@@ -12,7 +12,6 @@
 #include "cli/beside.h"
 #include "cli/disk_speed.h"
 #include "cli/host_speed.h"
-#include "cli/node_lines.h"
 #include "os/chunk_memory.h"
 #include "os/tracker_kinds.h"
 #include "os/uapi.h"
@@ -253,10 +252,10 @@ void add_memory_settings(const MachineFacts& facts, std::vector<Line>& lines) {
 }
 
 void add_places(const MachineFacts& facts, std::vector<Line>& lines) {
-  lines.push_back(
-      {.subject = "host memory",
-       .finding = readable(facts.available_memory) + " available; a session's slow = \"host:SIZE+nvme:DIR\" keeps up "
-                                                     "to SIZE of what leaves there, over the disk"});
+  lines.push_back({.subject = "host memory",
+                   .finding = readable(facts.available_memory) +
+                              " available; a session's slow = \"host:SIZE+nvme:DIR\" keeps up "
+                              "to SIZE of what leaves there, over the disk"});
 }
 
 std::string rates(const LinkHabits& link) {

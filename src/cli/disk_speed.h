@@ -12,7 +12,7 @@ namespace vedette::cli {
 
 struct Measured {
   LinkHabits link;
-  Nanoseconds remap_time;                             // cli/remap_time.h; 0: counts as nothing
+  Nanoseconds remap_time;                             // cli/beside.h; 0: counts as nothing
   std::optional<Nanoseconds> fault_time;              // cli/beside.h; not measured: default_fault_time
   std::optional<std::uint32_t> interference_percent;  // cli/beside.h; not measured: the machine does not say
   std::uint64_t host_bytes_per_s = 0;                 // cli/host_speed.h; 0: not measured, and no limit

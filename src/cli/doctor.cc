@@ -14,14 +14,13 @@
 #include <string>
 #include <vector>
 
+#include "cli/beside.h"
 #include "cli/diagnosis.h"
 #include "cli/disk_speed.h"
 #include "cli/endurance.h"
-#include "cli/node_lines.h"
 #include "cli/output_file.h"
 #include "cli/print.h"
 #include "cli/progress.h"
-#include "cli/remap_time.h"
 #include "cli/verbs.h"
 #include "vedette/machine.h"
 

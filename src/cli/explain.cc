@@ -28,12 +28,11 @@ TensorIndex find(const Trace& trace, const std::string& which) {
     std::string some;
     for (std::size_t t = 0; t < std::min<std::size_t>(3, trace.tensors.size()); ++t)
       some += fmt::format("{} '{}', ", t, trace.tensors[t].name);
-    throw Failure(
-        {Cause::malformed_input, fmt::format("the trace has no tensor '{}', by name or number; it has {}: {}...", which,
-                                             trace.tensors.size(), some)});
+    throw malformed(fmt::format("the trace has no tensor '{}', by name or number; it has {}: {}...", which,
+                                trace.tensors.size(), some));
   }
-  throw Failure({Cause::malformed_input, fmt::format("{} tensors are called '{}'; name one by its number, such as {}",
-                                                     named.size(), which, named[0])});
+  throw malformed(
+      fmt::format("{} tensors are called '{}'; name one by its number, such as {}", named.size(), which, named[0]));
 }
 
 class Story {
@@ -81,7 +80,6 @@ class Story {
     else
       said_.push_back(std::move(sentence)), times_.push_back(1);
   }
-  static double ms(Nanoseconds time) { return static_cast<double>(time.value) / 1e6; }
   // "op 3 'mm'", and in which step where that is not the one of `now`: what comes at or before it comes in the next.
   std::string op(OpIndex i, OpIndex now) const { return op(i) + (i <= now ? " of the next step" : ""); }
   std::string op(OpIndex i) const { return fmt::format("op {} '{}'", i.value, trace_.ops[i.value].name); }

@@ -40,10 +40,9 @@ Span<std::uint64_t> steps_of(const std::string& words) {
       numbers.resize(3);  // of no range
   }
   if (numbers.empty() || numbers.size() > 2)
-    throw Failure(
-        {Cause::malformed_input, "--steps: '" + words + "' is no step or range of steps; write 10, or 10,12"});
+    throw malformed("--steps: '" + words + "' is no step or range of steps; write 10, or 10,12");
   if (numbers.front() > numbers.back())
-    throw Failure({Cause::malformed_input, "--steps: the range " + words + " is reversed; the first step comes first"});
+    throw malformed("--steps: the range " + words + " is reversed; the first step comes first");
   return {numbers.front(), numbers.back() + 1};
 }
 

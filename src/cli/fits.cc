@@ -36,21 +36,18 @@ struct FitsOptions {
   bool json = false, list = false;
 };
 
-Failure malformed(std::string message) { return Failure({Cause::malformed_input, std::move(message)}); }
-
 // With the shapes that a recording has and a trace file has not.
 Trace step_of(const std::string& file) {
   if (!begins_as_recording(file)) return read_trace(file);
-  auto run = report::load_run(file);
-  if (!run) throw Failure({run.error().cause, file + ": " + run.error().message});
+  const report::Run run = value_of(file, report::load_run(file));
   const report::Profile* const profile =
-      run->shown_profile() != nullptr || run->profiles.empty() ? run->shown_profile() : &run->profiles.back();
+      run.shown_profile() != nullptr || run.profiles.empty() ? run.shown_profile() : &run.profiles.back();
   if (profile == nullptr)
     throw malformed(file + " has no profiled step; record three steps or more, with step() around each");
-  Trace trace = run->shown_profile() != nullptr ? report::steady_trace(*run) : profile->trace;
+  Trace trace = run.shown_profile() != nullptr ? report::steady_trace(run) : profile->trace;
   trace.pages.clear();  // an op's operands have to be there as a whole
-  if (!run->program.empty()) trace.name = run->program;
-  if (!run->origin.assumed.empty()) trace.notes = {run->origin.assumed}, trace.source = run->origin.imported;
+  if (!run.program.empty()) trace.name = run.program;
+  if (!run.origin.assumed.empty()) trace.notes = {run.origin.assumed}, trace.source = run.origin.imported;
   for (Op& op : trace.ops) op.time = std::max(op.time, Nanoseconds{1});
   return trace;
 }
@@ -72,8 +69,7 @@ std::string range(const std::vector<double>& values) {
 }
 
 std::string readable_time(Nanoseconds time) {
-  const double ms = static_cast<double>(time.value) / 1e6;
-  return ms < 1000 ? fmt::format("{:.3g} ms", ms) : fmt::format("{:.1f} s", ms / 1000);
+  return ms(time) < 1000 ? fmt::format("{:.3g} ms", ms(time)) : fmt::format("{:.1f} s", ms(time) / 1000);
 }
 
 // Sizes and times of any batch, as lines through those of two.

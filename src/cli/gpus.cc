@@ -1,9 +1,8 @@
-// One GPU after the other: see gpus.h.
-#include "cli/gpus.h"
-
+// GPUs as a session meets them: their memory, how fast it exchanges bytes with pinned memory of the host, their power.
 #include <algorithm>
 #include <memory>
 
+#include "cli/diagnosis.h"
 #include "cuda/device.h"
 #include "cuda/nvml.h"
 #include "session/gpu_link.h"

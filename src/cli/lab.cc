@@ -24,7 +24,6 @@
 #include "cli/own_policy.h"
 #include "cli/plan_file.h"
 #include "cli/print.h"
-#include "cli/remap_time.h"
 #include "os/probe.h"
 #include "profiler/exports.h"
 #include "profiler/foreign.h"
@@ -83,7 +82,7 @@ std::string read_file(const std::string& name) {
   for (std::array<char, 65536> part; file.read(part.data(), part.size()), file.gcount() > 0;)
     text.append(part.data(), static_cast<std::size_t>(file.gcount()));
   if (file.bad()) throw Failure({Cause::system, name + " cannot be read: " + std::strerror(errno)});
-  if (text.empty()) throw Failure({Cause::malformed_input, name + " is empty"});
+  if (text.empty()) throw malformed(name + " is empty");
   return text;
 }
 
@@ -96,13 +95,9 @@ Trace trace_of(const std::string& file, std::string text) {
     text = std::move(out).str();
   }
   if (text.starts_with("\x1f\x8b")) {
-    auto plain = unpacked(std::move(text));
-    if (!plain) throw Failure({plain.error().cause, file + ": " + plain.error().message});
-    text = *std::move(plain);
+    text = value_of(file, unpacked(std::move(text)));
   }
-  auto trace = is_foreign(text) ? parse_foreign(text) : parse_trace(text);
-  if (!trace) throw Failure({trace.error().cause, file + ": " + trace.error().message});
-  return *std::move(trace);
+  return value_of(file, is_foreign(text) ? parse_foreign(text) : parse_trace(text));
 }
 
 void print_assumptions(const Trace& trace, bool beside_json) {
@@ -114,15 +109,11 @@ void print_assumptions(const Trace& trace, bool beside_json) {
 }
 
 Rows read_rows(const std::string& file, const Trace& trace) {
-  auto rows = parse_rows(read_file(file), trace);
-  if (!rows) throw Failure({rows.error().cause, file + ": " + rows.error().message});
-  return *std::move(rows);
+  return value_of(file, parse_rows(read_file(file), trace));
 }
 
 Plan read_plan(const std::string& file, const Trace& trace) {
-  auto plan = parse_plan(read_file(file), trace);
-  if (!plan) throw Failure({plan.error().cause, file + ": " + plan.error().message});
-  return *std::move(plan);
+  return value_of(file, parse_plan(read_file(file), trace));
 }
 
 Machine read_machine(const std::string& what, const std::string& directory) {
@@ -134,20 +125,17 @@ Machine read_machine(const std::string& what, const std::string& directory) {
     std::vector<std::string> known;
     for (const MachinePreset& preset : machine_presets()) known.emplace_back(preset.name);
     known.emplace_back("this-machine");
-    throw Failure({Cause::malformed_input, fmt::format("there is no machine '{}'{}, neither a preset ({}) nor a file",
-                                                       what, did_you_mean(what, known), fmt::join(known, ", "))});
+    throw malformed(fmt::format("there is no machine '{}'{}, neither a preset ({}) nor a file", what,
+                                did_you_mean(what, known), fmt::join(known, ", ")));
   }
-  auto machine = parse_machine(read_file(what));
-  if (!machine) throw Failure({machine.error().cause, what + ": " + machine.error().message});
-  return *std::move(machine);
+  return value_of(what, parse_machine(read_file(what)));
 }
 
 Chosen machine_for(const std::string& trace_file, const std::string& what, const std::string& directory) {
   if (!what.empty()) return {read_machine(what, directory), what};
   if (begins_as_recording(trace_file)) {
-    const auto run = report::load_run(trace_file);
-    if (!run) throw Failure({run.error().cause, trace_file + ": " + run.error().message});
-    if (run->machine.tiers.size() > 1) return {report::machine_of_session(*run), "the recording's own"};
+    const report::Run run = value_of(trace_file, report::load_run(trace_file));
+    if (run.machine.tiers.size() > 1) return {report::machine_of_session(run), "the recording's own"};
   }
   return {read_machine(default_machine, directory), default_machine};
 }
@@ -198,8 +186,7 @@ Bytes read_size(const std::string& words, const Trace& trace) {
         return {static_cast<std::uint64_t>(number * factor)};
     }
   }
-  throw Failure(
-      {Cause::malformed_input, "'" + words + "' is no size; write 20% (of the trace's peak), 512MiB, 40GB or bytes"});
+  throw malformed("'" + words + "' is no size; write 20% (of the trace's peak), 512MiB, 40GB or bytes");
 }
 
 std::vector<std::string> split(const std::string& words, char at) {
@@ -227,12 +214,12 @@ std::vector<PolicyEntry> policies_named(const std::string& names) {
     if (entry == all.end()) {
       std::vector<std::string> known;
       for (const PolicyEntry& each : all) known.emplace_back(each.name);
-      throw Failure({Cause::malformed_input, fmt::format("there is no policy '{}'{}; there are {}", name,
-                                                         did_you_mean(name, known), fmt::join(known, ", "))});
+      throw malformed(fmt::format("there is no policy '{}'{}; there are {}", name, did_you_mean(name, known),
+                                  fmt::join(known, ", ")));
     }
     found.push_back(*entry);
   }
-  if (found.empty()) throw Failure({Cause::malformed_input, "no policy is named; write all, or names with commas"});
+  if (found.empty()) throw malformed("no policy is named; write all, or names with commas");
   return found;
 }
 
@@ -258,6 +245,11 @@ bool all_alike(std::span<const Row> rows) {
   if (times.size() < 2) return false;
   const auto [least, most] = std::minmax_element(times.begin(), times.end());
   return static_cast<double>(*most) <= 1.01 * static_cast<double>(*least);
+}
+
+double percent_of_ideal(const Replayed& ran) {
+  return 100.0 * static_cast<double>(ran.ideal.value) /
+         static_cast<double>(std::max<std::int64_t>(1, ran.measured.time.value));
 }
 
 double Row::percent_of_ideal() const {

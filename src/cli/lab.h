@@ -17,6 +17,16 @@
 
 namespace vedette::cli {
 
+// The value of an answer about `what`, a file or a policy. Throws Failure, naming it.
+template <class T>
+T value_of(const std::string& what, Result<T> answer) {
+  if (!answer) throw Failure({answer.error().cause, what + ": " + answer.error().message});
+  return std::move(answer).value();
+}
+inline Failure malformed(std::string message) { return Failure({Cause::malformed_input, std::move(message)}); }
+inline double ms(Nanoseconds time) { return static_cast<double>(time.value) / 1e6; }
+double percent_of_ideal(const Replayed& ran);
+
 std::string read_file(const std::string& name);  // throws Failure where it cannot be read, or nothing is in it
 // vedette-trace-1, a recording: its step that stands for the others, or what PyTorch recorded (profiler/foreign.h).
 // Throws Failure, naming the file.

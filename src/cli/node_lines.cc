@@ -1,11 +1,10 @@
-#include "cli/node_lines.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/readable.h"
+#include "cli/diagnosis.h"
 
 namespace vedette::cli {
 namespace {

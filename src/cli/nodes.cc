@@ -1,5 +1,4 @@
-#include "cli/nodes.h"
-
+// NUMA nodes as a session meets them: what firmware says of their speed and what was measured.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "base/mapping.h"
+#include "cli/diagnosis.h"
 
 namespace vedette::cli {
 namespace {

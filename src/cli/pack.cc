@@ -43,11 +43,7 @@ pack::Table read_lives(const std::string& path, const std::string& text, std::ve
   const std::size_t first = text.find_first_not_of(" \n\r\t");
   const bool is_trace = text.starts_with(sqlite_files_begin) || text.starts_with("\x1f\x8b") || is_foreign(text) ||
                         (first != std::string::npos && text[first] == '{');
-  if (!is_trace) {
-    auto table = pack::parse_lifetimes(text);
-    if (!table) throw Failure({table.error().cause, path + ": " + table.error().message});
-    return std::move(table).value();
-  }
+  if (!is_trace) return value_of(path, pack::parse_lifetimes(text));
   const Trace trace = trace_of(path, text);
   print_assumptions(trace, json);
   pack::TraceLives lives = pack::lives_of(trace);

@@ -59,15 +59,8 @@ Subject read_subject(const PlanOptions& options) {
 
 std::unique_ptr<Policy> policy_of(const PlanOptions& options) {
   const auto named = policies_named(options.policy);
-  if (named.size() != 1)
-    throw Failure({Cause::malformed_input, "one policy makes one plan; `vedette compare` runs several"});
+  if (named.size() != 1) throw malformed("one policy makes one plan; `vedette compare` runs several");
   return named.front().make(options.seed);
-}
-
-template <class Value>
-Value of_policy(const PlanOptions& options, Result<Value> answer) {
-  if (!answer) throw Failure({answer.error().cause, options.policy + ": " + answer.error().message});
-  return *std::move(answer);
 }
 
 // "50ms", "2s": of planning.
@@ -83,9 +76,8 @@ TimeLimit::Clock::duration read_length_of_time(const std::string& words) {
     if (read.ec != std::errc{} || name != unit || !(number > 0) || number * seconds > longest) continue;
     return std::chrono::duration_cast<TimeLimit::Clock::duration>(std::chrono::duration<double>(number * seconds));
   }
-  throw Failure(
-      {Cause::malformed_input,
-       "--time " + words + " is no length of time for planning; say 50ms or 2s, up to a day (us, ms, s, min)"});
+  throw malformed("--time " + words +
+                  " is no length of time for planning; say 50ms or 2s, up to a day (us, ms, s, min)");
 }
 
 Plan plan_of(const PlanOptions& options, const Subject& subject) {
@@ -93,7 +85,8 @@ Plan plan_of(const PlanOptions& options, const Subject& subject) {
   const Progress progress("plan", options.policy + " plans " + subject.trace.name);
   std::optional<TimeLimit> limit;
   if (options.time) limit.emplace(TimeLimit::Clock::now() + read_length_of_time(*options.time));
-  return of_policy(options, policy_of(options)->prepare(subject.trace, within_host_memory(subject.machine)));
+  return value_of(options.policy,
+                  policy_of(options)->prepare(subject.trace, within_host_memory(subject.machine)));
 }
 
 void list_policies() {
@@ -111,17 +104,15 @@ std::vector<std::string> inputs_of(const PlanOptions& options) {
 // The plan that `vedette compare` measures: the last one of a policy that wants new plans after steps.
 Replayed settle(const PlanOptions& options, const Subject& subject, OutputFile& file) {
   const auto policy = policy_of(options);
-  Replayed got = of_policy(options, replay(subject.trace, subject.machine, *policy, {.keep_plan = true}));
+  Replayed got = value_of(options.policy, replay(subject.trace, subject.machine, *policy, {.keep_plan = true}));
   file.stream() << format_plan(*got.plan);
   file.finish();
   return got;
 }
 
 void print_settled(const Replayed& got) {
-  print("settled: {} moves, {:.3f} ms a step, {:.2f} % of ideal\n", got.plan->moves.size(),
-        static_cast<double>(got.measured.time.value) / 1e6,
-        100.0 * static_cast<double>(got.ideal.value) /
-            static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+  print("settled: {} moves, {:.3f} ms a step, {:.2f} % of ideal\n", got.plan->moves.size(), ms(got.measured.time),
+        percent_of_ideal(got));
   if (got.reacted > 0)
     print("  {} moves of that step were asked for when something happened, and no plan holds them\n", got.reacted);
 }
@@ -130,10 +121,10 @@ void make_plan(const PlanOptions& options) {
   if (options.list) return list_policies();
   if (options.trace.empty()) throw CLI::RequiredError("trace, or --list,");
   if (options.time && options.policy != "vedette")
-    throw Failure({Cause::malformed_input, "--time is for the policy vedette, which searches; " + options.policy +
-                                               " has one plan, whatever time it takes: leave --time out"});
+    throw malformed("--time is for the policy vedette, which searches; " + options.policy +
+                    " has one plan, whatever time it takes: leave --time out");
   if (!options.output.empty() && options.output == options.settled)
-    throw Failure({Cause::malformed_input, "-o and --settled name one file for two plans; name two"});
+    throw malformed("-o and --settled name one file for two plans; name two");
   auto output = optional_output(options.output, inputs_of(options)),
        settled_output = optional_output(options.settled, inputs_of(options));
   const Subject subject = read_subject(options);
@@ -211,33 +202,30 @@ Replayed replayed(const PlanOptions& options, const Subject& subject) {
   const Progress progress("replay", options.policy + " plans and runs " + subject.trace.name);
   if (options.rows.empty()) {
     how.keep_plan = true;
-    Replayed got = of_policy(options, replay(subject.trace, subject.machine, *policy, how));
+    Replayed got = value_of(options.policy, replay(subject.trace, subject.machine, *policy, how));
     if (!moves_on_events(got)) require_rules(subject, *got.plan);
     return got;
   }
-  return of_policy(options,
-                   replay(subject.trace, read_rows(options.rows, subject.trace), subject.machine, *policy, how));
+  return value_of(options.policy,
+                  replay(subject.trace, read_rows(options.rows, subject.trace), subject.machine, *policy, how));
 }
 
 // Of steps that differ none stands for the others. The first brings what the others find.
 void print_steps(std::vector<Nanoseconds> times) {
   if (times.size() > 1) times.erase(times.begin());
   std::sort(times.begin(), times.end());
-  const auto ms = [&](std::size_t quarters) {
-    return static_cast<double>(times[(times.size() - 1) * quarters / 4].value) / 1e6;
-  };
-  print("steps          median {:.3f} ms, {:.3f} to {:.3f} (quartiles of {})\n", ms(2), ms(1), ms(3), times.size());
+  const auto quartile = [&](std::size_t quarters) { return ms(times[(times.size() - 1) * quarters / 4]); };
+  print("steps          median {:.3f} ms, {:.3f} to {:.3f} (quartiles of {})\n", quartile(2), quartile(1), quartile(3),
+        times.size());
 }
 
 void run(const PlanOptions& options) {
   auto drawing = optional_output(options.timeline, inputs_of(options));
   const Subject subject = read_subject(options);
   const Replayed got = replayed(options, subject);
-  const auto ms = [](Nanoseconds time) { return static_cast<double>(time.value) / 1e6; };
   subject.print();
   print("step           {:.3f} ms, ideal {:.3f} ms, {:.2f} % of ideal\n", ms(got.measured.time), ms(got.ideal),
-        100.0 * static_cast<double>(got.ideal.value) /
-            static_cast<double>(std::max<std::int64_t>(1, got.measured.time.value)));
+        percent_of_ideal(got));
   if (!options.rows.empty()) print_steps(got.step_times);
   if (options.rows.empty())
     print("no plan under  {:.3f} ms{}\n", ms(lower_bound(subject.trace, subject.machine)),
@@ -315,8 +303,7 @@ void add_check(CLI::App& app) {
   verb->callback([options, of_run] {
     if (!of_run->any()) return judge(*options);
     if (!options->plan.empty())
-      throw Failure(
-          {Cause::malformed_input, "--peak, --stall and --planned are of a recorded run; leave the plan out"});
+      throw malformed("--peak, --stall and --planned are of a recorded run; leave the plan out");
     check_run(options->trace, *of_run);
   });
 }

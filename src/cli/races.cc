@@ -1,17 +1,21 @@
 // `vedette races -- PROGRAM`: any program of CUDA on the simulated GPU, whose detector tells accesses of streams that
 // nothing orders, whatever the timing.
 #include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/readable.h"
 #include "cli/output_file.h"
 #include "cli/print.h"
-#include "cli/races_frames.h"
 #include "cli/races_run.h"
 #include "cli/verbs.h"
+#include "profiler/stacks.h"
+#include "profiler/symbols.h"
 #include "vedette/result.h"
 
 namespace vedette::cli {
@@ -48,6 +52,72 @@ struct Covered {
   bool torch_without_cuda = false;
   std::vector<std::string> stopped;
 };
+
+// The simulated GPU, and Python itself, whose own frames are told by Python.
+bool is_of_the_machine(std::string_view file) {
+  file.remove_prefix(file.rfind('/') + 1);
+  for (const std::string_view each :
+       {"libcuda.so", "libcudart", "libsimulated", "libcublas", "libnccl", "libpython", "python"})
+    if (file.starts_with(each)) return true;
+  return false;
+}
+
+std::string quoted(const std::string& path) {
+  std::string out = "'";
+  for (const char c : path) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+// Frames of the program's own code, from return addresses of its processes. Names are those of the file's table of
+// symbols; lines come from addr2line (binutils) where the machine has it and the file was built with -g.
+class RacesFrames {
+ public:
+  // Of an array of FRAME (simulated_gpu/reports.h): "name (file.cc:12)", the innermost first.
+  std::vector<std::string> of(const json& native);
+
+ private:
+  std::string name(const std::string& file, std::uint64_t offset, const std::string& symbol);
+  std::string line(const std::string& file, std::uint64_t offset);
+  std::map<std::string, Symbols> files_;
+  std::map<std::pair<std::string, std::uint64_t>, std::string> lines_;
+};
+
+std::string RacesFrames::line(const std::string& file, std::uint64_t offset) {
+  const auto [known, fresh] = lines_.try_emplace({file, offset});
+  if (!fresh) return known->second;
+  std::array<char, 64> number{};
+  std::snprintf(number.data(), number.size(), "%#llx", static_cast<unsigned long long>(offset));
+  const std::string command = "addr2line -e " + quoted(file) + " " + number.data() + " 2>/dev/null";
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> answer(::popen(command.c_str(), "re"), &::pclose);
+  std::array<char, 4096> text{};
+  if (answer == nullptr || std::fgets(text.data(), static_cast<int>(text.size()), answer.get()) == nullptr) return {};
+  std::string told(text.data());
+  told = told.substr(0, told.find_first_of("\n ("));
+  return known->second = told.starts_with("?") || told.ends_with(":?") || told.ends_with(":0") ? "" : told;
+}
+
+std::string RacesFrames::name(const std::string& file, std::uint64_t offset, const std::string& symbol) {
+  const auto [symbols, fresh] = files_.try_emplace(file, file);
+  return symbol.empty() ? symbols->second.at(offset) : symbol;
+}
+
+std::vector<std::string> RacesFrames::of(const json& native) {
+  std::vector<std::string> frames;
+  for (const json& each : native) {
+    const std::string file = each.value("file", "");
+    if (file.empty() || is_of_the_machine(file) || !is_own_frame(file, {})) continue;
+    const auto offset = each.value("offset", std::uint64_t{0});
+    const std::string symbol = name(file, offset, each.value("symbol", ""));
+    if (!is_own_frame(file, symbol)) continue;
+    std::string told = symbol.empty() ? file.substr(file.rfind('/') + 1) : demangled(symbol);
+    if (const std::string where = line(file, offset); !where.empty())
+      told += " (" + where + ")";
+    else if (symbol.empty())
+      continue;  // a frame that says nothing
+    frames.push_back(std::move(told));
+  }
+  return frames;
+}
 
 // Frames inside of torch tell little of the program.
 std::vector<std::string> own_frames(const json& python) {
@@ -200,7 +270,7 @@ std::string not_looked_at(const Covered& c, int status) {
 }
 
 void look(const Options& options, const std::vector<std::string>& words) {
-  const auto memory = read_size(options.memory);
+  const auto memory = vedette::read_size(options.memory);
   if (!memory || memory->value < std::uint64_t{2} << 20 || memory->value > std::uint64_t{48} << 30)
     throw Failure({.cause = Cause::malformed_input,
                    .message = "--memory " + options.memory + " is no size from 2MiB to 48GiB; write 16GiB"});

@@ -48,8 +48,7 @@ struct Asked {  // by --policy
 Asked asked_by(const ReportVerb& verb) {
   if (verb.policy.empty()) return {};
   const std::vector<PolicyEntry> named = policies_named(verb.policy);
-  if (named.size() != 1)
-    throw Failure({Cause::malformed_input, "one policy is simulated; `vedette compare` runs several"});
+  if (named.size() != 1) throw malformed("one policy is simulated; `vedette compare` runs several");
   return {.name = verb.policy, .entry = named.front()};
 }
 
@@ -89,10 +88,9 @@ void require_steps(const report::Run& run, const std::vector<std::uint64_t>& wan
     if (std::any_of(run.steps.begin(), run.steps.end(), is_it)) continue;
     const auto [first, last] = run.steps.empty() ? std::pair<std::uint64_t, std::uint64_t>{}
                                                  : std::pair{run.steps.front().step, run.steps.back().step};
-    throw Failure({Cause::malformed_input,
-                   run.steps.empty()
-                       ? "--step: the recording has no steps"
-                       : fmt::format("--step: the recording has no step {}; it has {} to {}", step, first, last)});
+    throw malformed(run.steps.empty()
+                        ? "--step: the recording has no steps"
+                        : fmt::format("--step: the recording has no step {}; it has {} to {}", step, first, last));
   }
 }
 

@@ -51,7 +51,9 @@ double geometric_mean(const std::vector<double>& values);  // 0 of none
 
 // Cells of a table as CSV, quoted where they have to be; each line with its end.
 std::string csv_line(const std::vector<std::string>& cells);
-// A table whose first row is its heading; the first column is text.
+// Tables whose first row is the heading; in HTML the first column is text.
+std::string csv_table(const std::vector<std::vector<std::string>>& rows);
+std::string markdown_table(const std::vector<std::vector<std::string>>& rows);
 std::string html_table(const std::vector<std::vector<std::string>>& rows);
 
 struct BarGroup {  // bars side by side under one name; a value below 0 is none

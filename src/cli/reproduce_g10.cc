@@ -120,7 +120,7 @@ Reproduced reproduce_g10(const ReproduceOptions& options) {
   std::erase_if(networks, [&](const G10Network& each) {
     return !wanted.empty() && std::find(wanted.begin(), wanted.end(), each.name()) == wanted.end();
   });
-  if (networks.empty()) throw Failure({Cause::malformed_input, table + " has no network of that name"});
+  if (networks.empty()) throw malformed(table + " has no network of that name");
   const MachinePreset& preset = machine_presets().front();
   const Machine machine = preset.make();
   std::vector<Cell> cells;

@@ -51,9 +51,9 @@ Json compared(const std::string& path) {
 
 Reproduced reproduce_sim_vs_live(const ReproduceOptions& options) {
   if (options.recordings.empty())
-    throw Failure({Cause::malformed_input,
-                   "name the recordings of runs with --recording; `train --record FILE` and VEDETTE_RECORD=FILE make "
-                   "them"});
+    throw malformed(
+        "name the recordings of runs with --recording; `train --record FILE` and VEDETTE_RECORD=FILE make "
+        "them");
   Reproduced made{.title = "Simulated and live"};
   std::vector<Cell> cells;
   for (const std::string& path : options.recordings) {
@@ -86,16 +86,10 @@ Reproduced reproduce_sim_vs_live(const ReproduceOptions& options) {
       groups.push_back(
           {.name = made.inputs[i].name, .values = {100 * std::min(1.0, ms("median_ns") / ms("simulated_ns"))}});
   }
-  std::string csv;
-  for (const auto& row : rows) {
-    csv += csv_line(row);
-    made.text += "|";
-    for (const std::string& cell : row) made.text += " " + cell + " |";
-    made.text += &row == &rows.front() ? "\n|---|---|---|---|---|---|---|---|---|\n" : "\n";
-  }
+  made.text = markdown_table(rows);
   if (!why_disturbed.empty()) made.text += "\n" + why_disturbed;
   const std::string svg = bars_svg({"measured over simulated, at most 100 %"}, groups, "measured over simulated step");
-  made.files = {{"sim-vs-live.md", made.text}, {"sim-vs-live.csv", csv}, {"sim-vs-live.svg", svg}};
+  made.files = {{"sim-vs-live.md", made.text}, {"sim-vs-live.csv", csv_table(rows)}, {"sim-vs-live.svg", svg}};
   made.body =
       "<p>The median of the steps that ran by a plan, and the same step simulated.</p>\n<div class=\"scroll\">" + svg +
       html_table(rows) + "</div>\n" + (why_disturbed.empty() ? "" : "<p>" + html_escaped(why_disturbed) + "</p>\n");

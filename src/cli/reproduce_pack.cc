@@ -27,9 +27,8 @@ std::optional<Bytes> capacity_of(const std::string& name) {
 
 Json packed(const std::string& path, const std::string& name) {
   const std::string text = read_file(path);
-  auto table = pack::parse_lifetimes(text);
-  if (!table) throw Failure({table.error().cause, path + ": " + table.error().message});
-  const pack::Problem& problem = table->problem;
+  const pack::Table table = value_of(path, pack::parse_lifetimes(text));
+  const pack::Problem& problem = table.problem;
   const auto capacity = capacity_of(name);
   const pack::Layout layout = pack::plan_offsets(problem, capacity);
   const Bytes live = pack::most_live(problem);
@@ -56,7 +55,7 @@ Reproduced reproduce_pack(const ReproduceOptions& options) {
                        return packed(path, name);
                      }});
   }
-  if (cells.empty()) throw Failure({Cause::malformed_input, folder + " has no lifetimes (.csv) of that name"});
+  if (cells.empty()) throw malformed(folder + " has no lifetimes (.csv) of that name");
   const auto results = compute_cells(cells_folder(options), cells, options.threads, "reproduce", made.counts);
   std::vector<std::vector<std::string>> rows{
       {"instance", "buffers", "capacity", "most alive", "peak", "peak / alive", "pool / alive", "found by", "valid"}};
@@ -75,19 +74,13 @@ Reproduced reproduce_pack(const ReproduceOptions& options) {
   }
   rows.push_back({"geometric mean", "", "", "", "", fmt::format("{:.4f}", geometric_mean(ratios)),
                   fmt::format("{:.4f}", geometric_mean(pools)), "", ""});
-  std::string csv;
-  for (const auto& row : rows) {
-    csv += csv_line(row);
-    made.text += "|";
-    for (const std::string& cell : row) made.text += " " + cell + " |";
-    made.text += &row == &rows.front() ? "\n|---|---|---|---|---|---|---|---|---|\n" : "\n";
-  }
+  made.text = markdown_table(rows);
   std::vector<BarGroup> groups;
   for (std::size_t i = 0; i < cells.size(); ++i)
     groups.push_back({.name = cells[i].name, .values = {100 / ratios[i], 100 / pools[i]}});
   const std::string svg =
       bars_svg({"vedette", "online best-fit pool"}, groups, "bytes alive at once, in percent of the highest byte used");
-  made.files = {{"pack.md", made.text}, {"pack.csv", csv}, {"pack.svg", svg}};
+  made.files = {{"pack.md", made.text}, {"pack.csv", csv_table(rows)}, {"pack.svg", svg}};
   made.body =
       "<p>The most bytes that live at once, in percent of the highest byte in use: 100 % wastes nothing. The pool "
       "does not know the future.</p>\n<div class=\"scroll\">" +

@@ -34,7 +34,7 @@ std::vector<Given> traces_of(const ReproduceOptions& options, Reproduced& made) 
       made.inputs.push_back({.name = input.name, .path = input.path, .sha256 = input.sha256});
     }
   }
-  if (traces.empty()) throw Failure({Cause::malformed_input, folder + " has no trace (.json) of that name"});
+  if (traces.empty()) throw malformed(folder + " has no trace (.json) of that name");
   return traces;
 }
 
@@ -87,7 +87,7 @@ std::vector<double> shares_of(const ReproduceOptions& options) {
       char* end = nullptr;
       const double percent = std::strtod(word.c_str(), &end);
       if (end == word.c_str() || std::string_view(end) != "%" || !(percent > 0 && percent <= 1000))
-        throw Failure({Cause::malformed_input, "'" + word + "' is no share of the peak; write 20%"});
+        throw malformed("'" + word + "' is no share of the peak; write 20%");
       shares.push_back(percent / 100);
     }
   }
@@ -118,7 +118,7 @@ class Policies {
       }
     }
     own_ = cells_.size();
-    for (std::size_t f = 0; f < published_figures().size(); ++f) add_published(f);
+    for (std::size_t f = 0; f < published_figures.size(); ++f) add_published(f);
   }
 
   void compute() {
@@ -128,12 +128,12 @@ class Policies {
     std::string csv = csv_line({"trace", "share_of_peak", "policy", "percent_of_ideal", "step_ns", "stall_ns",
                                 "bytes_in", "bytes_out", "recompute_ns", "error"});
     for (std::size_t i = 0; i < own_; ++i) csv += csv_of(i);
-    std::string published;
-    for (const auto& row : figures) published += csv_line(row);
     const std::string svg = chart();
-    made_.text = markdown(means) + "\n" + markdown(figures);
-    made_.files = {
-        {"policies.csv", csv}, {"policies.svg", svg}, {"published.csv", published}, {"policies.md", made_.text}};
+    made_.text = markdown_table(means) + "\n" + markdown_table(figures);
+    made_.files = {{"policies.csv", csv},
+                   {"policies.svg", svg},
+                   {"published.csv", csv_table(figures)},
+                   {"policies.md", made_.text}};
     made_.body = fmt::format(
                      "<p>Percent of ideal (all memory fast) on {}, geometric means over the {} traces that a policy "
                      "runs; where it runs fewer than all, their number stands behind. The bound is proven: no plan is "
@@ -159,7 +159,7 @@ class Policies {
     asked_.push_back({trace, column, policy});
   }
   void add_published(std::size_t f) {
-    const PublishedFigure& figure = published_figures()[f];
+    const PublishedFigure& figure = published_figures[f];
     const std::string machine_name = figure.machine_name();
     Machine machine = read_machine(std::string(figure.machine), ".");
     machine.can_reorder = figure.order;
@@ -199,7 +199,7 @@ class Policies {
   std::vector<std::vector<std::string>> published_rows() const {
     std::vector<std::vector<std::string>> rows{
         {"system", "published", "source", "ours (geometric mean)", "ours is", "compared"}};
-    for (const PublishedFigure& figure : published_figures())
+    for (const PublishedFigure& figure : published_figures)
       rows.push_back(
           {std::string(figure.system), std::string(figure.says), std::string(figure.source),
            with_percent(mean(figure.machine_name(), figure.share, std::string(figure.policy))),
@@ -239,20 +239,6 @@ class Policies {
     }
     return bars_svg(series, groups, "percent of ideal by policy, geometric means over the traces");
   }
-  static std::string markdown(const std::vector<std::vector<std::string>>& rows) {
-    std::string text;
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      text += "|";
-      for (const std::string& cell : rows[r]) text += " " + cell + " |";
-      text += "\n";
-      if (r > 0) continue;
-      text += "|";
-      for (std::size_t c = 0; c < rows[0].size(); ++c) text += "---|";
-      text += "\n";
-    }
-    return text;
-  }
-
   const ReproduceOptions& options_;
   Reproduced& made_;
   std::vector<Given> traces_;

@@ -65,6 +65,26 @@ std::string csv_line(const std::vector<std::string>& cells) {
   return line + "\n";
 }
 
+std::string csv_table(const std::vector<std::vector<std::string>>& rows) {
+  std::string text;
+  for (const auto& row : rows) text += csv_line(row);
+  return text;
+}
+
+std::string markdown_table(const std::vector<std::vector<std::string>>& rows) {
+  std::string text;
+  for (const auto& row : rows) {
+    text += "|";
+    for (const std::string& cell : row) text += " " + cell + " |";
+    text += "\n";
+    if (&row != &rows.front()) continue;
+    text += "|";
+    for (std::size_t c = 0; c < row.size(); ++c) text += "---|";
+    text += "\n";
+  }
+  return text;
+}
+
 std::string html_table(const std::vector<std::vector<std::string>>& rows) {
   std::string table = "<table>";
   for (std::size_t r = 0; r < rows.size(); ++r) {

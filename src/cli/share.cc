@@ -70,9 +70,7 @@ std::vector<share::ListedJob> read_jobs(const ShareOptions& options, std::uint64
       return failure.error;
     }
   };
-  auto jobs = share::parse_jobs(read_file(options.jobs), of_recording);
-  if (!jobs) throw Failure({jobs.error().cause, options.jobs + ": " + jobs.error().message});
-  return *std::move(jobs);
+  return value_of(options.jobs, share::parse_jobs(read_file(options.jobs), of_recording));
 }
 
 std::vector<share::Policy> policies_of(const ShareOptions& options) {
