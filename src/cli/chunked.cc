@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "model/liveness.h"
 #include "pack/coallocate.h"
 #include "pack/units.h"
@@ -14,8 +15,6 @@ namespace vedette::cli {
 namespace {
 
 constexpr std::uint64_t alignment = 64;  // of a session's allocations
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Events in the order of the ops: births in an op, its scratch, and, after it, deaths.
 class Log {

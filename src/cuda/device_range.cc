@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/readable.h"
 
 namespace vedette::cuda {
-namespace {
-
-std::size_t rounded_up(std::size_t bytes, std::size_t granule) { return (bytes + granule - 1) / granule * granule; }
-
-}  // namespace
+namespace {}  // namespace
 
 Result<DeviceRange> DeviceRange::make(std::shared_ptr<const Device> device, const Options& options) {
   DeviceRange range(std::move(device));
@@ -21,11 +18,11 @@ Result<DeviceRange> DeviceRange::make(std::shared_ptr<const Device> device, cons
   if (const int number = calls.granularity(&range.granule_, &range.properties_, granularity_recommended);
       number != success)
     return gpu.driver().error(number, "asking a GPU for the granularity of its memory");
-  range.largest_ = rounded_up(std::max<std::size_t>(options.handle.value, 1), range.granule_);
-  const std::size_t most = rounded_up(std::max(options.bytes.value, options.most.value), range.granule_);
+  range.largest_ = round_up(std::max<std::size_t>(options.handle.value, 1), range.granule_);
+  const std::size_t most = round_up(std::max(options.bytes.value, options.most.value), range.granule_);
   if (most == 0) return Error{.cause = Cause::malformed_input, .message = "a range of no bytes; name a budget above 0"};
   if (options.managed) {
-    if (auto taken = range.take_managed(rounded_up(options.bytes.value, range.granule_)); !taken) return taken.error();
+    if (auto taken = range.take_managed(round_up(options.bytes.value, range.granule_)); !taken) return taken.error();
     return range;
   }
   const int number = calls.reserve(&range.address_, most, range.granule_, 0, 0);
@@ -67,7 +64,7 @@ DeviceRange::~DeviceRange() {
 }
 
 Result<void> DeviceRange::resize(Bytes bytes) {
-  const std::size_t wanted = rounded_up(bytes.value, granule_);
+  const std::size_t wanted = round_up(bytes.value, granule_);
   if (wanted > reserved_)
     return Error{.cause = Cause::malformed_input,
                  .message = "a range of " + readable({reserved_}) + " cannot grow to " + readable(bytes) +

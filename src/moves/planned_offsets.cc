@@ -4,15 +4,12 @@
 #include <algorithm>
 #include <string>
 
+#include "base/arithmetic.h"
 #include "base/readable.h"
 #include "pack/offsets.h"
 
 namespace vedette::moves {
 namespace {
-
-std::uint64_t rounded(Bytes bytes, Bytes alignment) {
-  return (bytes.value + alignment.value - 1) / alignment.value * alignment.value;
-}
 
 // An interval from one step into the next lives through the whole step and is away in between.
 pack::Problem problem_of(const std::vector<Residency>& residencies, const StepShape& step) {
@@ -21,7 +18,7 @@ pack::Problem problem_of(const std::vector<Residency>& residencies, const StepSh
     const pack::Time begin = each.ops.begin.value, end = each.ops.end.value;
     const bool inside = begin < end;
     problem.buffers.push_back({.life = {inside ? begin : 0, inside ? end : step.ops},
-                               .bytes = {rounded(each.bytes, step.alignment)},
+                               .bytes = {round_up(each.bytes.value, step.alignment.value)},
                                .alignment = step.alignment.value});
     if (begin > end)
       problem.away.push_back(
@@ -39,7 +36,7 @@ std::vector<Bytes> resident_bytes(const std::vector<Residency>& residencies, con
     change[end] -= bytes;
   };
   for (const Residency& each : residencies) {
-    const auto bytes = static_cast<std::int64_t>(rounded(each.bytes, step.alignment));
+    const auto bytes = static_cast<std::int64_t>(round_up(each.bytes.value, step.alignment.value));
     const std::uint32_t begin = each.ops.begin.value, end = each.ops.end.value;
     if (begin < end) {
       live(begin, end, bytes);

@@ -1,10 +1,11 @@
 #include "pack/coallocate.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
+
+#include "base/arithmetic.h"
 
 namespace vedette {
 namespace {
@@ -12,8 +13,6 @@ namespace {
 constexpr std::size_t most_open_regions = 64;   // packing is flat beyond it on the traces of our models
 constexpr std::size_t most_region_chunks = 32;  // keeps one region's addresses from growing over the whole step
 constexpr std::uint64_t page = 4096;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 struct Block {                                                 // a lone tensor, or a region of several
   std::uint64_t used = 0;                                      // bytes, from the block's begin

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/arithmetic.h"
 #include "pack/exact.h"
 #include "pack/first_fit.h"
 #include "pack/online_pool.h"
@@ -26,15 +27,6 @@ constexpr std::uint64_t most_steps_of_moves = 30'000'000, most_steps_of_few = 10
 constexpr std::uint64_t steps_of_a_proof = 10'000'000;  // of few buffers, where they are not alike
 constexpr std::size_t moves_remembered = 100, moves_to_restart = 2000;
 constexpr std::uint64_t unknown = ~std::uint64_t{0};
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
-
-std::uint64_t next_random(std::uint64_t& state) {  // splitmix64: the same everywhere
-  std::uint64_t x = state += 0x9e3779b97f4a7c15u;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-  return x ^ x >> 31;
-}
 
 class Planner {
  public:

@@ -20,6 +20,7 @@
 #include <set>
 #include <string>
 
+#include "base/arithmetic.h"
 #include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/recompute.h"
 #include "policy/makers.h"
@@ -246,13 +247,7 @@ class Player {
     if (last != g) note(last);
   }
 
-  std::size_t below(std::size_t end) {  // SplitMix64
-    random_ += 0x9e3779b97f4a7c15U;
-    std::uint64_t z = random_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return static_cast<std::size_t>((z ^ (z >> 31)) % end);
-  }
+  std::size_t below(std::size_t end) { return static_cast<std::size_t>(next_random(random_) % end); }
 
   static constexpr std::uint64_t most_looks = 2'000'000;
   static constexpr std::size_t most_sampled = 64;

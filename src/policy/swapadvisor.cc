@@ -20,6 +20,7 @@
 #include <set>
 #include <string>
 
+#include "base/arithmetic.h"
 #include "model/dependences.h"
 #include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/op_times.h"
@@ -271,15 +272,8 @@ class Search {
     return plan;
   }
 
-  std::uint64_t draw() {  // SplitMix64
-    random_ += 0x9e3779b97f4a7c15U;
-    std::uint64_t z = random_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-  }
-  std::size_t below(std::size_t end) { return static_cast<std::size_t>(draw() % end); }
-  bool chance(double rate) { return static_cast<double>(draw() >> 11) * 0x1p-53 < rate; }
+  std::size_t below(std::size_t end) { return static_cast<std::size_t>(next_random(random_) % end); }
+  bool chance(double rate) { return static_cast<double>(next_random(random_) >> 11) * 0x1p-53 < rate; }
 
   const Trace& trace_;
   const Machine& machine_;

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/arithmetic.h"
 #include "base/assert.h"
 
 namespace vedette {
 namespace {
 
 constexpr std::uint64_t page = 4096;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 

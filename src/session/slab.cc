@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/arithmetic.h"
 #include "base/assert.h"
 
 namespace vedette {
 namespace {
 
 constexpr std::uint64_t page = 4096;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // Four classes to a power of two, multiples of 64: at most a quarter is lost.
 std::uint64_t size_class(std::uint64_t bytes) {

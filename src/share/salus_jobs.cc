@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/arithmetic.h"
 #include "share/jobs.h"
 
 namespace vedette::share {
@@ -35,16 +36,13 @@ constexpr std::array networks{
     Network{"inception4_75", 12662.0, 1036.6, 72.1, 42.7},
 };
 
-double next_random(std::uint64_t& state) {  // splitmix64, in (0, 1): the same everywhere
-  std::uint64_t x = state += 0x9E3779B97F4A7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
-  return (static_cast<double>((x ^ (x >> 31)) >> 11) + 0.5) / 9007199254740992.0;
+double fraction(std::uint64_t& state) {  // random, in (0, 1)
+  return (static_cast<double>(next_random(state) >> 11) + 0.5) / 9007199254740992.0;
 }
 
 double normal(std::uint64_t& state) {  // Box and Muller
-  const double radius = std::sqrt(-2 * std::log(next_random(state)));
-  return radius * std::cos(2 * std::numbers::pi * next_random(state));
+  const double radius = std::sqrt(-2 * std::log(fraction(state)));
+  return radius * std::cos(2 * std::numbers::pi * fraction(state));
 }
 
 Nanoseconds seconds(double s) { return {static_cast<std::int64_t>(s * 1e9)}; }
@@ -77,7 +75,7 @@ std::vector<ListedJob> salus_jobs(std::uint64_t seed) {
   for (double& length : lengths) sum += length = std::exp(sigma * normal(state));
   std::vector<ListedJob> jobs;
   for (const double length : lengths) {
-    const auto which = static_cast<std::size_t>(next_random(state) * static_cast<double>(networks.size()));
+    const auto which = static_cast<std::size_t>(fraction(state) * static_cast<double>(networks.size()));
     jobs.push_back(job_of(networks[std::min(which, networks.size() - 1)], length * all_s / sum));
     jobs.back().name += "_" + std::to_string(jobs.size());
   }

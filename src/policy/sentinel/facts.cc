@@ -3,14 +3,11 @@
 
 #include <algorithm>
 
+#include "base/arithmetic.h"
 #include "model/liveness.h"
 
 namespace vedette::sentinel {
 namespace {
-
-std::uint64_t rounded(Bytes bytes, Bytes granule) {
-  return (bytes.value + granule.value - 1) / granule.value * granule.value;
-}
 
 bool same_layer(const Op& a, const Op& b) { return a.layer == b.layer && a.phase == b.phase; }
 
@@ -34,7 +31,7 @@ std::vector<std::int64_t> times(const Trace& trace, const Link* link) {
 }  // namespace
 
 Facts::Facts(const Trace& trace, const Machine& machine, TierIndex slow) : lives(vedette::lives(trace)), trace_(trace) {
-  for (const Tensor& tensor : trace.tensors) sizes.push_back(rounded(tensor.bytes, machine.granule));
+  for (const Tensor& tensor : trace.tensors) sizes.push_back(round_up(tensor.bytes.value, machine.granule.value));
   const Link* in = machine.link(slow, {0});
   const Link* out = machine.link({0}, slow);
   in_ns = times(trace, in);
@@ -93,7 +90,8 @@ std::pair<Bytes, OpIndex> smallest_fast_tier(const Trace& trace, Bytes granule) 
   std::pair<Bytes, OpIndex> largest;
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
     Bytes sum = trace.ops[i].workspace;
-    for (TensorIndex t : operands(trace.ops[i])) sum += Bytes{rounded(trace.tensors[t.value].bytes, granule)};
+    for (TensorIndex t : operands(trace.ops[i]))
+      sum += Bytes{round_up(trace.tensors[t.value].bytes.value, granule.value)};
     if (sum > largest.first) largest = {sum, {i}};
   }
   return largest;
