@@ -6,7 +6,6 @@
 // has. Pure: time comes as an argument. One thread.
 #pragma once
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
