@@ -37,11 +37,6 @@ std::optional<std::vector<std::uint32_t>> ChunkRecomputer::tensors_in(ChunkRange
   return found;
 }
 
-ChunkRange ChunkRecomputer::chunks_of(std::uint32_t tensor) const {
-  const LoggedTensor& t = session_.logger.log().tensors[tensor];
-  return session_.arena.chunks_of(t.offset, t.bytes.value);
-}
-
 ChunkRange ChunkRecomputer::hull(std::span<const std::uint32_t> tensors) const {
   ChunkRange all = chunks_of(tensors.front());
   for (const std::uint32_t t : tensors) {
@@ -53,18 +48,11 @@ ChunkRange ChunkRecomputer::hull(std::span<const std::uint32_t> tensors) const {
 
 // --- groups ----------------------------------------------------------------------------------------------------------
 
-// All that is made, and the operands and allocations of the largest op: into half of fast memory. The other half is for
-// the running op and chunks that its scratch pushes out.
-bool ChunkRecomputer::fits(const Lineage::Way& way, std::span<const std::uint32_t> together) const {
-  std::uint64_t made = together.empty() ? 0 : hull(together).size(), largest = 0;
+// Those of one zone take what lies between them, too.
+bool ChunkRecomputer::fits_together(const Lineage::Way& way, std::span<const std::uint32_t> together) const {
+  std::uint64_t made = together.empty() ? 0 : hull(together).size();
   for (const std::uint32_t t : way.made) made += has(together, t) ? 0 : chunks_of(t).size();
-  for (const std::uint32_t op : way.ops) {
-    std::uint64_t beside = 0;
-    for (const std::uint32_t t : way.sources) beside += lineage_.touches(op, t) ? chunks_of(t).size() : 0;
-    for (const std::uint32_t t : lineage_.results(op)) beside += has(way.made, t) ? 0 : chunks_of(t).size();
-    largest = std::max(largest, beside);
-  }
-  return made + largest <= session_.frames / 2;
+  return fits_beside(way, made);
 }
 
 // A group that needs it directly or by way of other groups could never be made: neither first.
@@ -85,7 +73,7 @@ std::optional<ChunkRecomputer::Group> ChunkRecomputer::group_of(ChunkRange chunk
   if (!way) return std::nullopt;
   Group group{.chunks = chunks, .tensors = std::move(*tensors), .way = std::move(*way)};
   std::set<std::uint32_t> seen;
-  if (!fits(group.way, group.tensors) || needs(group, chunks, seen)) return std::nullopt;
+  if (!fits_together(group.way, group.tensors) || needs(group, chunks, seen)) return std::nullopt;
   return group;
 }
 
@@ -112,7 +100,8 @@ bool ChunkRecomputer::let_die(std::uint32_t tensor) {
     auto way = lineage_.way(without.tensors);
     if (way) without.way = std::move(*way);
     std::set<std::uint32_t> seen;
-    if (group.being_made || !way || !fits(without.way, without.tensors) || needs(without, group.chunks, seen)) {
+    if (group.being_made || !way || !fits_together(without.way, without.tensors) ||
+        needs(without, group.chunks, seen)) {
       lineage_.lives(tensor);
       return false;
     }

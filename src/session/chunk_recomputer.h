@@ -16,7 +16,6 @@
 #include <set>
 #include <span>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "session/recomputer.h"
@@ -64,11 +63,9 @@ class ChunkRecomputer final : public Recomputer {
 
   std::optional<std::vector<std::uint32_t>> tensors_in(ChunkRange chunks) const;  // nullopt: some are in no log
   std::optional<Group> group_of(ChunkRange chunks) const;
-  ChunkRange chunks_of(std::uint32_t tensor) const;
   ChunkRange hull(std::span<const std::uint32_t> tensors) const;
   bool concerns(const Group& group, std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes) const;
-  bool fits(const Lineage::Way& way) const override { return fits(way, {}); }
-  bool fits(const Lineage::Way& way, std::span<const std::uint32_t> together) const;
+  bool fits_together(const Lineage::Way& way, std::span<const std::uint32_t> together) const;
   bool needs(const Group& group, ChunkRange chunks, std::set<std::uint32_t>& seen) const;
   template <class Condition>
   void make_where(Condition condition);  // with making_

@@ -79,7 +79,12 @@ class Recomputer {
   };
   // The way's last op gives the results, made elsewhere, the bytes that they have.
   virtual bool gives(const Lineage::Way& way, std::span<const Result> results) = 0;
-  virtual bool fits(const Lineage::Way& way) const = 0;  // beside an op's possible need; with the session's lock
+  // --- with the session's lock
+  ChunkRange chunks_of(std::uint32_t tensor) const;
+  // All that is made, and the operands and allocations of the largest op: into half of fast memory. The other half is
+  // for the running op and what its scratch pushes out.
+  bool fits(const Lineage::Way& way) const;
+  bool fits_beside(const Lineage::Way& way, std::uint64_t made) const;  // `made`: chunks
 
   const Parts session_;
   Lineage lineage_;

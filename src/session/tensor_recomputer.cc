@@ -30,25 +30,6 @@ class AsideScope {
 
 // --- what is dropped -------------------------------------------------------------------------------------------------
 
-ChunkRange TensorRecomputer::chunks_of(std::uint32_t tensor) const {
-  const LoggedTensor& t = session_.logger.log().tensors[tensor];
-  return session_.arena.chunks_of(t.offset, t.bytes.value);
-}
-
-// All that is made, and the operands and allocations of the largest op: into half of fast memory. The other half is for
-// the running op.
-bool TensorRecomputer::fits(const Lineage::Way& way) const {
-  std::uint64_t made = 0, largest = 0;
-  for (const std::uint32_t t : way.made) made += chunks_of(t).size();
-  for (const std::uint32_t op : way.ops) {
-    std::uint64_t beside = 0;
-    for (const std::uint32_t t : way.sources) beside += lineage_.touches(op, t) ? chunks_of(t).size() : 0;
-    for (const std::uint32_t t : lineage_.results(op)) beside += has(way.made, t) ? 0 : chunks_of(t).size();
-    largest = std::max(largest, beside);
-  }
-  return made + largest <= session_.frames / 2;
-}
-
 // A tensor that needs it directly or by way of other dropped ones could never be made: neither first.
 bool TensorRecomputer::needs(const Lineage::Way& way, std::uint32_t tensor, std::set<std::uint32_t>& seen) const {
   return std::any_of(way.sources.begin(), way.sources.end(), [&](std::uint32_t source) {

@@ -61,10 +61,8 @@ class TensorRecomputer final : public Recomputer {
   enum class Results : bool { adopted, compared };
 
   // --- with the session's lock
-  ChunkRange chunks_of(std::uint32_t tensor) const;
   std::optional<Dropped> dropped_of(ChunkRange chunks) const;  // as it would be; nullopt: it cannot be recomputed
   bool needs(const Lineage::Way& way, std::uint32_t tensor, std::set<std::uint32_t>& seen) const;
-  bool fits(const Lineage::Way& way) const override;
   void add(Dropped dropped);
   void remove(std::uint32_t tensor);
   void count_sources(const Lineage::Way& way, int change);
