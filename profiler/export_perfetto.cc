@@ -16,6 +16,7 @@
 #include <map>
 
 #include "profiler/export_parts.h"
+#include "profiler/tables.h"
 
 namespace vedette::exports {
 namespace {
@@ -30,20 +31,14 @@ class Events {
  public:
   explicit Events(std::ostream& out) : out_(out) {}
 
-  // Microseconds with three digits: whole nanoseconds, so that nested slices still nest.
-  std::string at(std::int64_t ns) const {
-    const std::int64_t since = std::max<std::int64_t>(0, ns - base_);
-    std::string digits = std::to_string(since % 1000);
-    return std::to_string(since / 1000) + '.' + std::string(3 - digits.size(), '0') + digits;
-  }
+  std::string at(std::int64_t ns) const { return microseconds(std::max<std::int64_t>(0, ns - base_)); }
   void base(std::int64_t ns) { base_ = ns; }
 
   void slice(const char* category, std::string_view name, int track, std::int64_t began, std::int64_t ended,
              const std::string& args) {
     const std::int64_t length = std::max<std::int64_t>(0, ended - began);
     row("\"ph\":\"X\",\"cat\":\"" + std::string(category) + "\",\"name\":" + json_string(name) + place(track) +
-        ",\"ts\":" + at(began) + ",\"dur\":" + std::to_string(length / 1000) + '.' + thousandths(length) +
-        ",\"args\":{" + args + "}");
+        ",\"ts\":" + at(began) + ",\"dur\":" + microseconds(length) + ",\"args\":{" + args + "}");
   }
   void instant(std::string_view name, int track, std::int64_t when, const std::string& args) {
     row("\"ph\":\"i\",\"s\":\"t\",\"cat\":\"cpu_instant_event\",\"name\":" + json_string(name) + place(track) +
@@ -70,9 +65,10 @@ class Events {
   }
 
  private:
-  static std::string thousandths(std::int64_t length) {
-    const std::string digits = std::to_string(length % 1000);
-    return std::string(3 - digits.size(), '0') + digits;
+  // With three digits: whole nanoseconds, so that nested slices still nest.
+  static std::string microseconds(std::int64_t ns) {
+    const std::string digits = std::to_string(ns % 1000);
+    return std::to_string(ns / 1000) + '.' + std::string(3 - digits.size(), '0') + digits;
   }
   static std::string place(int track) {
     return ",\"pid\":" + std::to_string(process) + ",\"tid\":" + std::to_string(track);
@@ -165,11 +161,8 @@ class Teller {
       while (end < ops.size() && trace.ops[end].layer == layer) ++end;
       if (layer) {
         const Layer& told = trace.layers[layer->value];
-        const char* const phase = told.phase == Phase::forward    ? "forward"
-                                  : told.phase == Phase::backward ? "backward"
-                                                                  : "optimizer";
-        events_.slice("user_annotation", told.name + " (" + phase + ")", program_track, ops[i].began,
-                      ops[end - 1].ended, "");
+        events_.slice("user_annotation", told.name + " (" + std::string(name_of(told.phase)) + ")", program_track,
+                      ops[i].began, ops[end - 1].ended, "");
         if (told.phase == Phase::forward) forward[told.name] = ops[end - 1].began;
         const auto came_from = forward.find(told.name);
         if (told.phase == Phase::backward && came_from != forward.end()) {

@@ -87,13 +87,13 @@ std::vector<AxisPoint> points_of(const Report& report, bool by_op) {
 
 // --- tensors ---
 
-struct Counted {  // of one tensor
+struct TensorCost {  // of one tensor
   Bytes peak, moved;
   Nanoseconds stall;
 };
 
 struct Side {
-  std::map<std::int64_t, Counted> of;  // by tensor; -1: none
+  std::map<std::int64_t, TensorCost> of;  // by tensor; -1: none
   Bytes peak;
 };
 
@@ -178,11 +178,11 @@ std::vector<TensorDifference> differences(const Report& run, const Report& other
   std::vector<TensorDifference> all = pairs_of(run.tensors, other.tensors);
   const auto of = [](const Side& side, std::int64_t tensor, bool is_rest) {
     const auto found = side.of.find(tensor);
-    return found == side.of.end() || (tensor < 0 && !is_rest) ? Counted{} : found->second;
+    return found == side.of.end() || (tensor < 0 && !is_rest) ? TensorCost{} : found->second;
   };
   for (TensorDifference& each : all) {
     const bool rest = &each == &all.back();
-    const Counted a = of(here, each.here, rest), b = of(there, each.there, rest);
+    const TensorCost a = of(here, each.here, rest), b = of(there, each.there, rest);
     each.peak_here = a.peak, each.peak_there = b.peak;
     each.moved_here = a.moved, each.moved_there = b.moved;
     each.stall_here = a.stall, each.stall_there = b.stall;
@@ -211,6 +211,30 @@ Beside beside_of(const Report& run, const Report& other) {
   beside.peak_there = there.peak;
   beside.tensors = differences(run, other, here, there);
   return beside;
+}
+
+// Layers meet by phase and name. One that only one run has is 0 in the other.
+std::vector<LayerDifference> compared(const Report& run, const Report& other) {
+  std::vector<LayerDifference> found;
+  std::map<std::pair<std::string, std::string>, std::size_t> place;
+  const auto of = [&](const LayerRow& layer) -> LayerDifference& {
+    const auto [at, first] = place.try_emplace({layer.phase, layer.name}, found.size());
+    if (first) found.push_back({.name = layer.layer < 0 ? "" : layer.name, .phase = layer.phase});
+    return found[at->second];
+  };
+  const auto add = [](LayerCost& cost, const LayerRow& layer) {
+    cost.time += layer.time;
+    cost.stall += layer.stall;
+    cost.moved += layer.moved_in + layer.moved_out;
+  };
+  for (const LayerRow& layer : run.layers) add(of(layer).here, layer);
+  for (const LayerRow& layer : other.layers) add(of(layer).there, layer);
+  for (LayerDifference& each : found)
+    each.change = (each.there.time + each.there.stall) - (each.here.time + each.here.stall);
+  std::stable_sort(found.begin(), found.end(), [](const LayerDifference& a, const LayerDifference& b) {
+    return std::abs(a.change.value) > std::abs(b.change.value);
+  });
+  return found;
 }
 
 void shorten(Beside& beside, std::size_t most) {

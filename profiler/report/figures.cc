@@ -1,10 +1,10 @@
 // The headline, memory over the shown step, and the cost of profiling: figures that come from times and counters alone.
 #include <algorithm>
-#include <numeric>
 
 #include "base/readable.h"
 #include "model/liveness.h"
 #include "profiler/report/report.h"
+#include "profiler/tables.h"
 #include "vedette/machine.h"
 
 namespace vedette::report {
@@ -40,11 +40,6 @@ Span<Nanoseconds> quartiles_of_steady(const Run& run) {
 }
 
 double ratio(Nanoseconds a, Nanoseconds b) { return static_cast<double>(a.value) / static_cast<double>(b.value); }
-
-// Ops of the shown step, if they are the profile's.
-bool follows_profile(const Run& run) {
-  return run.shown_profile() != nullptr && run.ops.size() == run.shown_profile()->trace.ops.size();
-}
 
 // At the fullest op the bytes over the budget are away, and have to come back before their next use: the link's time
 // for it is a bound.
@@ -100,12 +95,11 @@ std::vector<MoveRate> rates(const Run& run) {
 }
 
 std::vector<PhaseSpan> phases(const Run& run) {
-  constexpr std::string_view names[] = {"forward", "backward", "optimizer"};
   std::vector<PhaseSpan> spans;
   const Nanoseconds origin = run.shown_step()->began;
   Nanoseconds last;
   for (std::size_t i = 0; i < run.ops.size(); ++i) {
-    const std::string_view phase = names[static_cast<std::size_t>(run.shown_profile()->trace.ops[i].phase)];
+    const std::string_view phase = name_of(run.shown_profile()->trace.ops[i].phase);
     const Nanoseconds end = run.ops[i].ended - origin;
     if (spans.empty() || spans.back().phase != phase)
       spans.push_back({.phase = std::string(phase), .time = {last, end}});
@@ -135,7 +129,7 @@ void thin(std::vector<MemorySample>& samples) {
 
 Trace steady_trace(const Run& run) {
   Trace trace = run.shown_profile()->trace;
-  if (!follows_profile(run)) return trace;
+  if (!run.follows_profile()) return trace;
   for (std::size_t i = 0; i < run.fastest.size(); ++i) trace.ops[i].time = std::min(trace.ops[i].time, run.fastest[i]);
   return trace;
 }
@@ -182,7 +176,7 @@ Memory memory_of(const Run& run) {
                                     [](const OpRow& op) { return op.live.value > 0 || op.resident.value > 0; });
   memory.live_source = measured ? "measured" : "traced";
   std::vector<Bytes> traced;
-  if (!measured && follows_profile(run)) traced = traced_live(run.shown_profile()->trace);
+  if (!measured && run.follows_profile()) traced = traced_live(run.shown_profile()->trace);
   if (measured || !traced.empty()) {
     for (std::size_t i = 0; i < run.ops.size(); ++i) {
       const OpRow& op = run.ops[i];
@@ -192,7 +186,7 @@ Memory memory_of(const Run& run) {
   }
   thin(memory.samples);
   memory.moved = rates(run);
-  if (follows_profile(run) && run.has_phases()) memory.phases = phases(run);
+  if (run.follows_profile() && run.has_phases()) memory.phases = phases(run);
   return memory;
 }
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "profiler/report/report.h"
-#include "profiler/report/words.h"
 
 namespace vedette::report {
 

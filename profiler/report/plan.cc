@@ -163,10 +163,7 @@ void sort_worst_first(std::vector<PlanMoveRow>& moves) {
 
 PlanFigures plan_of(const Run& run) {
   PlanFigures figures;
-  const Profile* profile = run.shown_profile();
-  if (!run.plan || profile == nullptr || run.ops.empty() || run.ops.size() != profile->trace.ops.size() ||
-      run.chunk.value == 0)
-    return figures;
+  if (!run.plan || run.ops.empty() || !run.follows_profile() || run.chunk.value == 0) return figures;
   const auto placed = [](const PlanUnit& unit) { return unit.chunks.has_value(); };
   if (!std::all_of(run.plan->units.begin(), run.plan->units.end(), placed)) return figures;
   figures.known = true;

@@ -1,6 +1,5 @@
 // Tensors that the shown step recomputed, the time of it, and the bytes that did not travel.
 #include <algorithm>
-#include <map>
 
 #include "profiler/report/report.h"
 

@@ -155,6 +155,8 @@ struct Run {
   bool has_phases() const noexcept { return origin.imported != "damon"; }  // a monitor's snapshots are of no phase
   const Profile* shown_profile() const noexcept { return profile ? &profiles[*profile] : nullptr; }
   const StepRow* shown_step() const noexcept { return shown ? &steps[*shown] : nullptr; }
+  // The shown step ran the ops of its profile.
+  bool follows_profile() const noexcept { return profile && ops.size() == profiles[*profile].trace.ops.size(); }
 };
 
 // By op: its time without its stalls. The program's time between two ops counts to the second, as in a profile.

@@ -1,4 +1,6 @@
 // The tables of layers and of tensors, and the share of short-lived ones.
+#include "profiler/tables.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -11,8 +13,6 @@ namespace vedette::report {
 namespace {
 
 std::int64_t layer_of(const Op& op) { return op.layer ? std::int64_t{op.layer->value} : -1; }
-
-bool follows_profile(const Run& run) { return run.ops.size() == run.shown_profile()->trace.ops.size(); }
 
 // The op that was running at a time, or next to run: what happens between two ops belongs to the later one.
 std::size_t op_at(const Run& run, Nanoseconds time) {
@@ -62,7 +62,7 @@ Place tensors_by_chunk(const Run& run) {
 }
 
 void count_moves(std::vector<TensorRow>& rows, const Run& run) {
-  if (!follows_profile(run)) return;
+  if (!run.follows_profile()) return;
   const Place place = tensors_by_chunk(run);
   for (const MoveRow& move : run.moves) {
     const auto found = place.tensors.find(move.chunk);
@@ -141,9 +141,6 @@ Warmth warmth_of(const Trace& trace, std::uint32_t t, const std::vector<OpIndex>
   return trip && gap >= *trip ? Warmth::cold : Warmth::hot;
 }
 
-constexpr std::string_view roles[] = {"weight",    "gradient", "optimizer", "activation",
-                                      "workspace", "input",    "constant"};
-
 std::string site_text(const Site& site) {
   return site.layer.empty() || site.op.empty() ? site.layer + site.op : site.layer + ", " + site.op;
 }
@@ -169,15 +166,14 @@ std::vector<LayerRow> layers_of(const Run& run, const Heat& heat) {
     if (range.reads > 0) rows[range.layer].read += bytes;
     if (range.writes > 0) rows[range.layer].written += bytes;
   }
-  if (run.shown_step() != nullptr && follows_profile(run)) add_what_ran(rows, run, trace);
-  constexpr std::string_view phases[] = {"forward", "backward", "optimizer"};
+  if (run.shown_step() != nullptr && run.follows_profile()) add_what_ran(rows, run, trace);
   for (const std::int64_t column : heat.columns) {
     LayerRow& row = rows[column];
     row.layer = column;
     if (column >= 0 && static_cast<std::size_t>(column) < trace.layers.size()) {
       const Layer& layer = trace.layers[static_cast<std::size_t>(column)];
       row.name = layer.name;
-      if (run.has_phases()) row.phase = phases[static_cast<std::size_t>(layer.phase)];
+      if (run.has_phases()) row.phase = name_of(layer.phase);
     }
     sorted.push_back(row);
   }
@@ -196,7 +192,7 @@ std::vector<TensorRow> tensors_of(const Run& run) {
     const Tensor& tensor = trace.tensors[t];
     TensorRow row{.tensor = t,
                   .name = tensor.name,
-                  .role = std::string(roles[static_cast<std::size_t>(tensor.kind)]),
+                  .role = std::string(name_of(tensor.kind)),
                   .shape = tensor.shape,
                   .site = site_text(tensor.site),
                   .stack = t < profile->stacks.size() ? profile->stacks[t] : std::vector<std::string>(),

@@ -3,10 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
 
 #include "base/printable.h"
 #include "profiler/gpu_bytes.h"
@@ -37,11 +35,10 @@ struct Lines {
   std::string text;
 
   void title(std::string_view words) { text += fmt::format("\n{}\n{}\n", words, std::string(words.size(), '-')); }
+  void figure(std::string_view label, const std::string& value) { text += fmt::format("{:<26}{}\n", label, value); }
   void figure(std::string_view label, const Pair& values) {
-    if (!values.second.empty())
-      text += fmt::format("{:<26}{:>22}  {:>22}\n", label, values.first, values.second);
-    else
-      text += fmt::format("{:<26}{}\n", label, values.first);
+    if (values.second.empty()) return figure(label, values.first);
+    text += fmt::format("{:<26}{:>22}  {:>22}\n", label, values.first, values.second);
   }
 };
 
@@ -109,7 +106,7 @@ void wear(Lines& out, const Report& a, const Report* b) {
 
 void headline(Lines& out, const Report& a, const Report* b) {
   const auto both = [&](auto of) { return Pair{of(a.headline), b != nullptr ? of(b->headline) : std::string()}; };
-  if (b != nullptr) out.figure("", {"this run", "the other"});
+  if (b != nullptr) out.figure("", Pair{"this run", "the other"});
   out.figure("program",
              both([](const Headline& h) { return printable(h.program.empty() ? "-" : h.program, name_width); }));
   out.figure("policy",
@@ -148,7 +145,7 @@ void waterfall(Lines& out, const Report& r) {
   if (!r.waterfall.known) return;
   const Waterfall& fall = r.waterfall;
   out.title("Where the step's time goes");
-  out.figure("bound", {readable(fall.bound), ""});
+  out.figure("bound", readable(fall.bound));
   constexpr std::string_view labels[] = {"operators, longer", "stalls: late fetch", "stalls: no room", "stalls: write",
                                          "faults"};
   for (const LostTime& lost : fall.lost) {
@@ -163,15 +160,14 @@ void waterfall(Lines& out, const Report& r) {
     }
     const std::string time = lost.time.value == 0 ? "0 ms" : "+ " + readable(lost.time);
     out.figure(labels[static_cast<std::size_t>(lost.cause)],
-               {where.empty() ? time : fmt::format("{:<13}most in {}", time, where), ""});
+               where.empty() ? time : fmt::format("{:<13}most in {}", time, where));
   }
-  out.figure("step", {readable(fall.step), ""});
+  out.figure("step", readable(fall.step));
   if (fall.processor_wait && r.noise.disturbed)
-    out.figure(
-        "without a processor",
-        {fmt::format("tasks waited for one in {:.0f} % of the time: no plan's doing", 100 * *fall.processor_wait), ""});
+    out.figure("without a processor", fmt::format("tasks waited for one in {:.0f} % of the time: no plan's doing",
+                                                  100 * *fall.processor_wait));
   if (fall.ahead.value > 0)
-    out.figure("faster than the bound by", {readable(fall.ahead) + ": large ops ran in sections", ""});
+    out.figure("faster than the bound by", readable(fall.ahead) + ": large ops ran in sections");
 }
 
 // The largest differences, with a bar from the middle: to the left where the other run is faster.
@@ -249,18 +245,17 @@ void tensors(Lines& out, const Report& report) {
 void sharing(Lines& out, const Report& r) {
   out.title("What lives briefly, and what shares");
   const ShortLived& s = r.short_lived;
-  out.figure(
-      "short-lived tensors",
-      {fmt::format("{} of {}, {} of {}", s.tensors, s.all_tensors, readable(s.bytes), readable(s.all_bytes)), ""});
+  out.figure("short-lived tensors",
+             fmt::format("{} of {}, {} of {}", s.tensors, s.all_tensors, readable(s.bytes), readable(s.all_bytes)));
   out.figure("alive at once",
-             {fmt::format("{}, and {} of scratch in one op", readable(s.peak), readable(s.scratch_peak)), ""});
+             fmt::format("{}, and {} of scratch in one op", readable(s.peak), readable(s.scratch_peak)));
   if (!r.sharing.known) return;
   const auto change = [](const SharingOf& before, const SharingOf& after) {
     return fmt::format("{} -> {} shared falsely, {} -> {} dragged along", before.shared, after.shared,
                        readable(before.dragged), readable(after.dragged));
   };
-  out.figure("pages", {change(r.sharing.pages_before, r.sharing.pages_after), ""});
-  out.figure("chunks", {change(r.sharing.chunks_before, r.sharing.chunks_after), ""});
+  out.figure("pages", change(r.sharing.pages_before, r.sharing.pages_after));
+  out.figure("chunks", change(r.sharing.chunks_before, r.sharing.chunks_after));
 }
 
 void curve(Lines& out, const Report& r) {
@@ -282,15 +277,13 @@ void prices(Lines& out, const Report& r) {
   constexpr std::size_t most_priced = 12, most_groups = 5;
   out.title("What memory costs: waits that no plan avoids");
   const auto ms = [](double ns) { return fmt::format("{:.3f} ms", ns / 1e6); };
-  out.figure("a MiB less costs", {ms(p.ns_per_mib) + " a step at least", ""});
+  out.figure("a MiB less costs", ms(p.ns_per_mib) + " a step at least");
   out.figure("no plan waits less than",
-             {p.simulated_stall ? fmt::format("{}, simulated {}", readable(p.waiting), readable(*p.simulated_stall))
-                                : readable(p.waiting),
-              ""});
+             p.simulated_stall ? fmt::format("{}, simulated {}", readable(p.waiting), readable(*p.simulated_stall))
+                               : readable(p.waiting));
   if (p.simulated && p.less && p.more)
-    out.figure("10 % less, as it is, more", {fmt::format("{}, {}, {}: a step, simulated", readable(*p.less),
-                                                         readable(*p.simulated), readable(*p.more)),
-                                             ""});
+    out.figure("10 % less, as it is, more", fmt::format("{}, {}, {}: a step, simulated", readable(*p.less),
+                                                        readable(*p.simulated), readable(*p.more)));
   if (!p.note.empty()) out.text += printable(p.note, 300) + "\n";
   for (const FreeMemory& each : p.free) out.text += "- " + printable(each.sentence, 600) + "\n";
   if (p.tensors.empty()) return;
@@ -321,30 +314,27 @@ void plan(Lines& out, const Report& r) {
   if (!r.plan.known) return;
   const PlanFigures& p = r.plan;
   out.title("The plan, and what happened in the shown step");
-  out.figure("planned fetches", {fmt::format("{}: {} in time, {} late, {} early, {} not needed", p.planned_fetches,
-                                             p.in_time, p.late, p.early, p.not_needed),
-                                 ""});
-  out.figure("fetched for nothing", {std::to_string(p.wasted), ""});
-  out.figure("not planned", {fmt::format("{} fetches, {} evictions", p.missed, p.unplanned_evictions), ""});
-  out.figure("stalls for operands", {readable(p.late_wait), ""});
+  out.figure("planned fetches", fmt::format("{}: {} in time, {} late, {} early, {} not needed", p.planned_fetches,
+                                            p.in_time, p.late, p.early, p.not_needed));
+  out.figure("fetched for nothing", std::to_string(p.wasted));
+  out.figure("not planned", fmt::format("{} fetches, {} evictions", p.missed, p.unplanned_evictions));
+  out.figure("stalls for operands", readable(p.late_wait));
 }
 
 void recomputed(Lines& out, const Report& r) {
   const Recomputed& made = r.recomputed;
   if (made.groups == 0) return;
   out.title("Recomputed in the shown step, instead of moved");
-  out.figure("recomputed", {fmt::format("{} in {} groups, by {} ops that ran again, in {}", readable(made.bytes),
-                                        made.groups, made.ops, readable(made.time)),
-                            ""});
-  out.figure("did not travel", {made.spared_time ? fmt::format("up to {}, which would keep the links busy for {}",
-                                                               readable(made.spared), readable(*made.spared_time))
-                                                 : fmt::format("up to {}", readable(made.spared)),
-                                ""});
+  out.figure("recomputed", fmt::format("{} in {} groups, by {} ops that ran again, in {}", readable(made.bytes),
+                                       made.groups, made.ops, readable(made.time)));
+  out.figure("did not travel", made.spared_time ? fmt::format("up to {}, which would keep the links busy for {}",
+                                                              readable(made.spared), readable(*made.spared_time))
+                                                : fmt::format("up to {}", readable(made.spared)));
   constexpr std::size_t most_told = 8;
   for (std::size_t i = 0; i < std::min(most_told, made.tensors.size()); ++i) {
     const RecomputedTensor& t = made.tensors[i];
     out.figure(i == 0 ? "most of" : "",
-               {fmt::format("{}, {}, {} times", printable(t.name, 40), readable(t.bytes), t.times), ""});
+               fmt::format("{}, {}, {} times", printable(t.name, 40), readable(t.bytes), t.times));
     if (!t.reason.empty()) out.text += "  " + printable(t.reason, 400) + "\n";
   }
   for (const std::string& reason : r.plan.reasons) out.text += "  " + printable(reason, 400) + "\n";
@@ -367,11 +357,11 @@ void overhead(Lines& out, const Report& r) {
   const Overhead& o = r.overhead;
   out.title("Unmanaged memory, and what profiling cost");
   out.figure("process at most",
-             {fmt::format("{}, outside of fast memory {}", readable(o.process), readable(o.unmanaged)), ""});
+             fmt::format("{}, outside of fast memory {}", readable(o.process), readable(o.unmanaged)));
   out.figure("profiling step",
-             {fmt::format("{}, {} the usual step", readable(o.profiling_step), times(o.profiling_cost)), ""});
+             fmt::format("{}, {} the usual step", readable(o.profiling_step), times(o.profiling_cost)));
   out.figure("events",
-             {fmt::format("{} written, {} dropped", o.events_written.value_or(0), o.events_dropped.value_or(0)), ""});
+             fmt::format("{} written, {} dropped", o.events_written.value_or(0), o.events_dropped.value_or(0)));
 }
 
 }  // namespace

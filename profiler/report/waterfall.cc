@@ -142,9 +142,8 @@ std::string_view name_of(Lost cause) noexcept {
 
 Waterfall waterfall_of(const Run& run, const Headline& headline, const Noise& noise) {
   Waterfall fall;
-  const bool whole = run.shown_profile() != nullptr && run.shown_step() != nullptr && run.origin.imported.empty() &&
-                     !run.ops.empty() && run.ops.size() == run.shown_profile()->trace.ops.size() &&
-                     run.fastest.size() == run.ops.size() && headline.bound && headline.compute;
+  const bool whole = run.follows_profile() && run.shown_step() != nullptr && run.origin.imported.empty() &&
+                     !run.ops.empty() && run.fastest.size() == run.ops.size() && headline.bound && headline.compute;
   if (!whole) return fall;
   Accounts accounts(run);
   const Times fetches = moves_of(run, true), writes = moves_of(run, false);
