@@ -1,15 +1,10 @@
 // libCacheSim's oracleGeneral: 24 packed bytes a request, little endian: u32 clock time, u64 object, u32 size, i64
 // number of the request that comes to the object next (-1: none) (libCacheSim,
 // traceReader/customizedReader/oracle/oracleGeneralBin.h). Its clock is the op.
-//
-// And the two counts to hold against it: LRU, and Belady's MIN with demand fetching (Belady 1966), where the victim is
-// the block whose next request is last.
 #include <algorithm>
 #include <functional>
-#include <list>
 #include <map>
 #include <queue>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -130,60 +125,6 @@ Requests requests_of(const Trace& trace, Bytes object, std::span<const std::opti
     }
   }
   return requests;
-}
-
-std::uint64_t lru_misses(const Requests& requests, Bytes capacity) {
-  std::list<std::pair<std::uint64_t, std::uint32_t>> recent;  // (object, bytes), the least recently requested last
-  std::unordered_map<std::uint64_t, decltype(recent)::iterator> held;
-  std::uint64_t misses = 0, used = 0;
-  for (std::size_t i = 0; i < requests.object.size(); ++i) {
-    const std::uint64_t object = requests.object[i];
-    if (const auto found = held.find(object); found != held.end()) {
-      recent.splice(recent.begin(), recent, found->second);
-      continue;
-    }
-    ++misses;
-    if (requests.bytes[i] > capacity.value) continue;
-    for (; used + requests.bytes[i] > capacity.value; recent.pop_back()) {
-      held.erase(recent.back().first);
-      used -= recent.back().second;
-    }
-    recent.emplace_front(object, requests.bytes[i]);
-    held[object] = recent.begin();
-    used += requests.bytes[i];
-  }
-  return misses;
-}
-
-std::uint64_t belady_misses(const Requests& requests, Bytes capacity) {
-  struct Held {
-    std::uint64_t next = 0;  // its next request
-    std::uint32_t bytes = 0;
-  };
-  const std::vector<std::uint64_t> next = next_requests(requests.object);
-  std::set<std::pair<std::uint64_t, std::uint64_t>> by_next;  // (its next request, object) of what is held
-  std::unordered_map<std::uint64_t, Held> held;
-  std::uint64_t misses = 0, used = 0;
-  for (std::size_t i = 0; i < requests.object.size(); ++i) {
-    const std::uint64_t object = requests.object[i];
-    const auto found = held.find(object);
-    if (found != held.end()) {
-      by_next.erase({found->second.next, object});
-    } else {
-      ++misses;
-      if (requests.bytes[i] > capacity.value) continue;
-      while (used + requests.bytes[i] > capacity.value) {
-        const auto furthest = std::prev(by_next.end());
-        used -= held[furthest->second].bytes;
-        held.erase(furthest->second);
-        by_next.erase(furthest);
-      }
-      used += requests.bytes[i];
-    }
-    held[object] = {next[i], requests.bytes[i]};
-    by_next.insert({next[i], object});
-  }
-  return misses;
 }
 
 namespace exports {

@@ -47,7 +47,7 @@ Result<void> export_recording(const std::string& path, std::string_view format, 
 // The tables that `csv` can write.
 std::span<const std::string_view> exported_tables() noexcept;
 
-// --- oracle-general's requests, and their hits and misses in a cache
+// --- oracle-general's requests
 //
 // One object is the tensors at `object` bytes of addresses, one after another and side by side. It is as large as what
 // they cover of these, so that all objects together are the memory that the step used. A tensor without a place gets
@@ -60,10 +60,5 @@ struct Requests {
   std::vector<std::uint32_t> bytes;   // of the object of each request
 };
 Requests requests_of(const Trace& trace, Bytes object, std::span<const std::optional<std::uint64_t>> places = {});
-
-// Misses of a cache of `capacity` that starts empty, fetches on demand and bypasses only what is larger than it is.
-// O(n log n).
-std::uint64_t lru_misses(const Requests& requests, Bytes capacity);
-std::uint64_t belady_misses(const Requests& requests, Bytes capacity);
 
 }  // namespace vedette

@@ -7,9 +7,12 @@
 
 #include <fstream>
 #include <iterator>
+#include <list>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
+#include <unordered_map>
 
 #include "profiler/told_run.h"
 #include "session/player.h"
@@ -195,6 +198,66 @@ TEST(Export, ASessionsPeakInAReaderIsItsOwn) {
   EXPECT_EQ(hta["copied"]["Memcpy DtoH"], shown.counters.bytes_out.value);
   const json perfetto = read_with_python("perfetto '" + exported(path, "perfetto") + "'");
   EXPECT_EQ(*std::max_element(perfetto["memory"].begin(), perfetto["memory"].end()), shown.counters.peak_bytes.value);
+}
+
+// Misses of a cache of `capacity` that starts empty, fetches on demand and bypasses only what is larger than it is.
+std::uint64_t lru_misses(const Requests& requests, Bytes capacity) {
+  std::list<std::pair<std::uint64_t, std::uint32_t>> recent;  // (object, bytes), the least recently requested last
+  std::unordered_map<std::uint64_t, decltype(recent)::iterator> held;
+  std::uint64_t misses = 0, used = 0;
+  for (std::size_t i = 0; i < requests.object.size(); ++i) {
+    const std::uint64_t object = requests.object[i];
+    if (const auto found = held.find(object); found != held.end()) {
+      recent.splice(recent.begin(), recent, found->second);
+      continue;
+    }
+    ++misses;
+    if (requests.bytes[i] > capacity.value) continue;
+    for (; used + requests.bytes[i] > capacity.value; recent.pop_back()) {
+      held.erase(recent.back().first);
+      used -= recent.back().second;
+    }
+    recent.emplace_front(object, requests.bytes[i]);
+    held[object] = recent.begin();
+    used += requests.bytes[i];
+  }
+  return misses;
+}
+
+std::uint64_t belady_misses(const Requests& requests, Bytes capacity) {
+  struct Held {
+    std::uint64_t next = 0;  // its next request
+    std::uint32_t bytes = 0;
+  };
+  std::vector<std::uint64_t> next(requests.object.size());
+  std::unordered_map<std::uint64_t, std::uint64_t> later;
+  for (std::size_t i = requests.object.size(); i-- > 0; later[requests.object[i]] = i) {
+    const auto found = later.find(requests.object[i]);
+    next[i] = found == later.end() ? ~std::uint64_t{0} : found->second;
+  }
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_next;  // (its next request, object) of what is held
+  std::unordered_map<std::uint64_t, Held> held;
+  std::uint64_t misses = 0, used = 0;
+  for (std::size_t i = 0; i < requests.object.size(); ++i) {
+    const std::uint64_t object = requests.object[i];
+    const auto found = held.find(object);
+    if (found != held.end()) {
+      by_next.erase({found->second.next, object});
+    } else {
+      ++misses;
+      if (requests.bytes[i] > capacity.value) continue;
+      while (used + requests.bytes[i] > capacity.value) {
+        const auto furthest = std::prev(by_next.end());
+        used -= held[furthest->second].bytes;
+        held.erase(furthest->second);
+        by_next.erase(furthest);
+      }
+      used += requests.bytes[i];
+    }
+    held[object] = {next[i], requests.bytes[i]};
+    by_next.insert({next[i], object});
+  }
+  return misses;
 }
 
 void expect_our_misses(const Requests& requests, const json& facts, std::initializer_list<std::uint64_t> capacities) {

@@ -1,9 +1,9 @@
 // Profiles of two steps, made by hand: which ops are matched, and which bytes each layer has by pages and by operands.
-#include "profiler/match.h"
-
 #include <gmock/gmock.h>
 
 #include <random>
+
+#include "support/profile_match.h"
 
 namespace vedette::match_test {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "models/model.h"
-#include "profiler/match.h"
 #include "simulated_gpu/torch_device.h"
+#include "support/profile_match.h"
 #include "support/torch_threads.h"
 #include "vedette/torch.h"
 

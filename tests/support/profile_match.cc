@@ -1,5 +1,5 @@
-// The shortest edit script between two sequences of ops, and bytes by layer: see match.h.
-#include "profiler/match.h"
+// The shortest edit script between two sequences of ops, and bytes by layer: see profile_match.h.
+#include "support/profile_match.h"
 
 #include <algorithm>
 #include <cstddef>
