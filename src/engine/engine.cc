@@ -373,11 +373,6 @@ ChunkState Engine::state(ChunkIndex chunk) const noexcept {
   return books_[chunk].state;
 }
 
-bool Engine::idle_backed(ChunkIndex chunk) const noexcept {
-  const std::lock_guard lock(mutex_);
-  return books_[chunk].state == ChunkState::idle;
-}
-
 std::string Engine::mechanism() const {
   return std::string(memory_->mechanism()) + "; " + std::string(slow_.store->mechanism());
 }

@@ -160,7 +160,6 @@ class Engine final : public detail::Executor {
   Bytes budget_for(Bytes wanted) const noexcept override;
   std::uint32_t held_chunks() const noexcept override;
   ChunkState state(ChunkIndex chunk) const noexcept;
-  bool idle_backed(ChunkIndex chunk) const noexcept;  // dead, but its frame is still there: being born here is free
   std::string mechanism() const override;
   void set_observer(Observer* observer) noexcept override;
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued

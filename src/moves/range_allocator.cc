@@ -170,15 +170,6 @@ std::optional<std::vector<BlockIndex>> RangeAllocator::victims(Bytes wanted, con
   return best;
 }
 
-Bytes RangeAllocator::largest_hole() const {
-  std::uint64_t largest = 0;
-  each_hole([&](std::uint64_t begin, std::uint64_t end) {
-    largest = std::max(largest, end - begin);
-    return false;
-  });
-  return {largest};
-}
-
 RangeAllocator::Stretch RangeAllocator::longest_movable() const {
   Stretch longest;
   std::uint64_t begin = 0;

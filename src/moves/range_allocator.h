@@ -55,7 +55,6 @@ class RangeAllocator {
   void resize(Bytes);                            // no block lies beyond
   std::uint64_t end_of(BlockIndex block) const;  // in place
   Bytes in_use() const noexcept { return {in_use_}; }
-  Bytes largest_hole() const;
   // The longest stretch that no block cuts which is not movable.
   struct Stretch {
     std::uint64_t first = 0;

@@ -282,8 +282,4 @@ Result<FaultHandlerId> add_fault_handler(FaultHandler handler, void* self) {
   return FaultHandlerId{*slot};
 }
 
-void remove_fault_handler(FaultHandlerId id) noexcept {
-  if (id.slot != no_slot) give_back_slot(id.slot);
-}
-
 }  // namespace vedette

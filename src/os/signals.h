@@ -57,7 +57,5 @@ struct FaultHandlerId {
   std::size_t slot = ~std::size_t{0};
 };
 Result<FaultHandlerId> add_fault_handler(FaultHandler handler, void* self);
-// when it returns no thread is inside the handler; the default id is none
-void remove_fault_handler(FaultHandlerId id) noexcept;
 
 }  // namespace vedette

@@ -50,7 +50,7 @@ TEST(Engine, KeepsTheFrameOfADeadChunkUntilSomebodyIsBorn) {
   rig.engine().born(at(0, 4)).value();
   for (std::uint32_t c = 0; c < 4; ++c) EXPECT_EQ(rig.engine().state({c}), ChunkState::resident);
   rig.engine().died(at(1));
-  EXPECT_TRUE(rig.engine().idle_backed({1}));
+  EXPECT_EQ(rig.engine().state({1}), ChunkState::idle);
   rig.engine().born(at(9)).value();
   EXPECT_EQ(rig.engine().state({9}), ChunkState::resident);
   EXPECT_EQ(rig.engine().state({1}), ChunkState::empty);
@@ -62,10 +62,10 @@ TEST(Engine, SharesAChunkUntilItsLastTensorDies) {
   rig.born(0, 7);
   rig.engine().born(at(0)).value();
   rig.engine().died(at(0));
-  EXPECT_FALSE(rig.engine().idle_backed({0}));
+  EXPECT_NE(rig.engine().state({0}), ChunkState::idle);
   EXPECT_TRUE(rig.holds(0, 7));
   rig.engine().died(at(0));
-  EXPECT_TRUE(rig.engine().idle_backed({0}));
+  EXPECT_EQ(rig.engine().state({0}), ChunkState::idle);
 }
 
 TEST(Engine, BringsBackWhatItMovedAway) {
