@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>

@@ -4,9 +4,7 @@
 // None tells all that a Trace holds. What is assumed in its place stands in the trace's only note, in one sentence.
 // Nothing in a file is executed, and no class is looked up. Thread rule: functions of their arguments.
 #pragma once
-#include <array>
 #include <string_view>
-#include <vector>
 
 #include "vedette/model.h"
 #include "vedette/result.h"

@@ -1,7 +1,6 @@
 // Counters of the memory that a process holds for a GPU, field by field: keys in a recording's meta and in a report's
 // JSON, and places in the live page.
 #pragma once
-#include <cstdint>
 #include <string>
 
 #include "profiler/live.h"

@@ -2,7 +2,6 @@
 // default, comes here unpacked). Tried with the records in damo's own tests/report.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>

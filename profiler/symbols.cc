@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <utility>
 
 namespace vedette {
 namespace {

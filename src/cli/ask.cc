@@ -12,7 +12,6 @@
 #include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <regex>
 #include <string>

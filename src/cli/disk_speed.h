@@ -1,7 +1,6 @@
 // How fast a directory takes and gives back chunks, measured through the very store that training would use.
 #pragma once
 #include <optional>
-#include <string>
 
 #include "tier/link_habits.h"
 #include "tier/store.h"

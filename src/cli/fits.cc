@@ -22,7 +22,6 @@
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
-#include "model/liveness.h"
 #include "pack/from_trace.h"
 #include "pack/online_pool.h"
 #include "profiler/report/report.h"

@@ -4,7 +4,6 @@
 // Pure: the same traces and the same published figures give the same rows, byte for byte. Thread rule: any thread.
 #pragma once
 #include <array>
-#include <compare>
 #include <span>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 // Shared by the verbs of the policy laboratory: reading traces and machines, sizes in words, one run of one policy.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>

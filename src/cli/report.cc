@@ -11,7 +11,6 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>

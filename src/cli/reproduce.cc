@@ -11,7 +11,6 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <span>
 
 #include "cli/html.h"
 #include "cli/lab.h"

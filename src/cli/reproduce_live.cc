@@ -5,7 +5,6 @@
 // known, so the comparison is of the simulator alone.
 #include <fmt/core.h>
 
-#include <cmath>
 #include <filesystem>
 
 #include "cli/chunked.h"

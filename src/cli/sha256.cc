@@ -1,7 +1,6 @@
 #include "cli/sha256.h"
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 

@@ -18,7 +18,6 @@
 #include "cli/output_file.h"
 #include "cli/print.h"
 #include "cli/verbs.h"
-#include "model/liveness.h"
 #include "share/jobs.h"
 
 namespace vedette::cli {

@@ -4,8 +4,6 @@
 // Source: cuda.h of CUDA 13.0. The names are cuda.h's, without its prefixes. tests/cuda/layout.cc compares every size,
 // offset, number and signature with the real header where one is installed.
 #pragma once
-#include <cstddef>
-#include <cstdint>
 
 namespace vedette::cuda {
 

@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/assert.h"
 #include "base/quiet_thread.h"
 #include "base/readable.h"
 

@@ -9,7 +9,6 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "cuda/device.h"

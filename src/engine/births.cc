@@ -1,7 +1,6 @@
 // Tensors come and go in the engine's chunks, and keep some of them in place.
 #include <algorithm>
 
-#include "base/assert.h"
 #include "base/readable.h"
 #include "engine/engine.h"
 

@@ -5,9 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "base/assert.h"
-#include "base/readable.h"
-
 namespace vedette {
 namespace {
 

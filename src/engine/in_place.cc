@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/assert.h"
 #include "engine/engine.h"
 #include "os/uffd.h"
 

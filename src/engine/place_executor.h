@@ -19,7 +19,6 @@
 // pinned memory is full of slots whose copies still run, an op needs a block that is still read from the disk, and at
 // the end.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>

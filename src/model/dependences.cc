@@ -6,8 +6,6 @@
 #include <string_view>
 #include <tuple>
 
-#include "model/liveness.h"
-
 namespace vedette {
 namespace {
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <string>
 
-#include "base/assert.h"
 #include "model/dependences.h"
 #include "model/liveness.h"
 

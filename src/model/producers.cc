@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string_view>
 
 namespace vedette {
 namespace {

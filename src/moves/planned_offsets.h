@@ -6,7 +6,6 @@
 // Pure, deterministic; any thread.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "vedette/result.h"

@@ -5,10 +5,6 @@
 //
 // Pure, deterministic; any thread.
 #pragma once
-#include <cstdint>
-#include <optional>
-#include <unordered_map>
-#include <vector>
 
 #include "moves/executor.h"
 #include "moves/move_table.h"

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "base/assert.h"
 #include "base/mapping.h"

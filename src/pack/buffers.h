@@ -4,7 +4,6 @@
 // Plain data. Pure, deterministic; any thread.
 #pragma once
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "vedette/units.h"

@@ -4,7 +4,6 @@
 // Pure, deterministic. O(tensors + accesses).
 #pragma once
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "pack/units.h"

@@ -1,7 +1,6 @@
 #include "pack/units.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>

@@ -16,7 +16,6 @@
 // Cost of prepare: O(peaks * gaps log gaps); SWDOA O(choices * (ops + gaps log gaps)), as the paper has it, up to a
 // limit on work. Where that is reached, the plan's reasons say how many choices were ranked so.
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "policy/canvas/ledger_policy.h"

@@ -1,7 +1,6 @@
 // Tensors of GPU memory that are dropped and recomputed: see tensor_drops.h.
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "base/assert.h"
 #include "session/gpu_executor.h"

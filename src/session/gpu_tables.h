@@ -11,7 +11,6 @@
 // Thread rule: any thread in which the device's context is current; between_steps() in one at a time, with no op open.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>

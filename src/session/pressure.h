@@ -8,10 +8,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
 
 #include "os/pressure.h"

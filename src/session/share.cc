@@ -3,7 +3,6 @@
 #include <errno.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "os/local_socket.h"
 #include "session/fast_memory.h"

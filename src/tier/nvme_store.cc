@@ -12,7 +12,6 @@
 #include <mutex>
 #include <vector>
 
-#include "base/assert.h"
 #include "base/children.h"
 #include "base/fd.h"
 #include "base/readable.h"

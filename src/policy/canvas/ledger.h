@@ -14,7 +14,6 @@
 #include <functional>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "policy/canvas/room.h"

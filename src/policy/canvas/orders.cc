@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <list>
-#include <numeric>
 #include <optional>
 
 #include "model/dependences.h"

@@ -2,7 +2,6 @@
 // makes to one. Pure; one thread at a time.
 #pragma once
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "vedette/model.h"

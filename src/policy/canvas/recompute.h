@@ -8,7 +8,6 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "policy/canvas/ledger.h"

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/assert.h"
-
 namespace vedette::planning {
 namespace {
 

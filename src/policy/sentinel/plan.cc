@@ -9,7 +9,6 @@
 #include "policy/sentinel/plan.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <set>
 #include <span>

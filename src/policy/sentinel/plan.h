@@ -6,7 +6,6 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "policy/sentinel/facts.h"
 #include "sim/step.h"
