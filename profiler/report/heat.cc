@@ -21,11 +21,6 @@ struct Touch {  // pages of a tensor that one tick touched
   std::int64_t reads = 0, writes = 0;  // how often: ops, or samples that saw it
 };
 
-std::int64_t layer_of(const Trace& trace, OpIndex op) {
-  const auto& layer = trace.ops[op.value].layer;
-  return layer ? std::int64_t{layer->value} : -1;
-}
-
 // A tick of ops is told with each op that touched pages; a tick of layers with its last op, behind which another layer
 // begins. So a tick that ends between two ops of one layer was of ops. Where none does the two are hardly different.
 Counted counted_in(const Profile& profile) {
@@ -80,7 +75,7 @@ std::vector<Touch> touches(const Profile& profile, Counted counted) {
       auto [reads, writes] = std::pair{a.read ? times : 0, a.written ? times : 0};
       if (counted == Counted::layers) std::tie(reads, writes) = ops.of(a);
       found.push_back({.tensor = a.tensor.value,
-                       .layer = layer_of(trace, a.op),
+                       .layer = layer_of(trace.ops[a.op.value]),
                        .pages = a.pages,
                        .reads = reads,
                        .writes = writes});
@@ -92,7 +87,7 @@ std::vector<Touch> touches(const Profile& profile, Counted counted) {
     const Op& op = trace.ops[i];
     for (const TensorIndex t : operands(op)) {
       found.push_back({.tensor = t.value,
-                       .layer = layer_of(trace, {i}),
+                       .layer = layer_of(op),
                        .pages = {0, (trace.tensors[t.value].bytes.value + page - 1) / page},
                        .reads = std::binary_search(op.reads.begin(), op.reads.end(), t),
                        .writes = std::binary_search(op.writes.begin(), op.writes.end(), t)});
@@ -164,10 +159,8 @@ void order_tensors(Heat& heat, const Trace& trace) {
 
 void order_layers(Heat& heat, const Trace& trace) {
   std::set<std::int64_t> seen;
-  for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
-    const std::int64_t layer = layer_of(trace, {i});
-    if (seen.insert(layer).second) heat.columns.push_back(layer);
-  }
+  for (const Op& op : trace.ops)
+    if (seen.insert(layer_of(op)).second) heat.columns.push_back(layer_of(op));
 }
 
 constexpr std::size_t most_cells = 2'000'000;  // of the overview: 8,000 layers by 250 rows; a browser draws no more

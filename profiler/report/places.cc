@@ -24,8 +24,7 @@ struct LayerRun {  // ops of one layer in a row
 std::vector<LayerRun> runs_of(const Trace& trace) {
   std::vector<LayerRun> runs;
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
-    const auto& layer = trace.ops[i].layer;
-    const std::int64_t number = layer ? std::int64_t{layer->value} : -1;
+    const std::int64_t number = layer_of(trace.ops[i]);
     if (runs.empty() || runs.back().layer != number) runs.push_back({.layer = number, .first = i, .last = i});
     runs.back().last = i;
   }
@@ -141,8 +140,8 @@ std::string_view name_of(Lay lay) noexcept {
 
 std::vector<HeatPlace> places_of(const Run& run, const Heat& heat) {
   const Profile* const profile = run.shown_profile();
-  if (profile == nullptr || profile->places.empty() || run.chunk.value == 0 || run.machine.whole_tensors ||
-      run.ops.empty() || run.ops.size() != profile->trace.ops.size() || profile->trace.page_bytes.value == 0)
+  if (!run.follows_profile() || profile->places.empty() || run.chunk.value == 0 || run.machine.whole_tensors ||
+      run.ops.empty() || profile->trace.page_bytes.value == 0)
     return {};
   std::uint64_t chunks = 0;
   for (std::size_t t = 0; t < profile->places.size(); ++t)

@@ -159,6 +159,10 @@ struct Run {
   bool follows_profile() const noexcept { return profile && ops.size() == profiles[*profile].trace.ops.size(); }
 };
 
+inline std::int64_t layer_of(const Op& op) noexcept {  // its number; -1: none
+  return op.layer ? std::int64_t{op.layer->value} : -1;
+}
+
 // By op: its time without its stalls. The program's time between two ops counts to the second, as in a profile.
 std::vector<Nanoseconds> own_times(Nanoseconds step_began, const std::vector<OpRow>&, const std::vector<StallRow>&);
 

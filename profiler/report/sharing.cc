@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "base/arithmetic.h"
 #include "model/liveness.h"
 #include "profiler/report/report.h"
 
@@ -88,9 +89,7 @@ class FirstFit {
 Layout ordinary_layout(const Trace& trace, const Habits& habits, const Layout& known) {
   constexpr std::uint64_t alignment = 64;
   Layout layout(trace.tensors.size());
-  const auto rounded = [&](std::uint32_t t) {
-    return (trace.tensors[t].bytes.value + alignment - 1) / alignment * alignment;
-  };
+  const auto rounded = [&](std::uint32_t t) { return round_up(trace.tensors[t].bytes.value, alignment); };
   FirstFit heap;
   std::vector<std::vector<std::uint32_t>> born(trace.ops.size() + 1), dead(trace.ops.size() + 1);
   for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {

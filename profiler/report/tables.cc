@@ -12,8 +12,6 @@ namespace vedette::report {
 
 namespace {
 
-std::int64_t layer_of(const Op& op) { return op.layer ? std::int64_t{op.layer->value} : -1; }
-
 // The op that was running at a time, or next to run: what happens between two ops belongs to the later one.
 std::size_t op_at(const Run& run, Nanoseconds time) {
   const auto found = std::lower_bound(run.ops.begin(), run.ops.end(), time,

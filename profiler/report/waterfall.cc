@@ -62,8 +62,7 @@ class Accounts {
 
   void add(Lost cause, std::uint32_t op, Nanoseconds time) {
     if (time.value <= 0) return;
-    const bool known = op < trace_.ops.size() && trace_.ops[op].layer;
-    Nanoseconds& layer = layers_[index(cause)][known ? std::int64_t{trace_.ops[op].layer->value} : -1];
+    Nanoseconds& layer = layers_[index(cause)][op < trace_.ops.size() ? layer_of(trace_.ops[op]) : -1];
     layer = std::min(most, layer + std::min(most, time));
     sum_[index(cause)] = std::min(most, sum_[index(cause)] + std::min(most, time));
   }
