@@ -3,6 +3,7 @@
 // Functions answer 0 or the number of an error, which check() turns into a sentence. A loaded driver stays loaded,
 // since it starts threads of its own. Thread rule: any thread.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <random>
+#include <string>
 
 namespace vedette::office_test {
 namespace {

@@ -2,6 +2,7 @@
 #include "policy/canvas/recompute.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "model/producers.h"
 
