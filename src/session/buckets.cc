@@ -99,6 +99,12 @@ Bucket& BucketStore::add(std::unique_ptr<Bucket> fresh) {
   return *latest_;
 }
 
+Bucket& BucketStore::expect(std::unique_ptr<Bucket> foretold) {
+  coming_ = foretold.get();
+  buckets_.push_back(std::move(foretold));
+  return *coming_;
+}
+
 bool BucketStore::takes_over(std::uint64_t step) {
   if (std::exchange(begun_, current_) == current_) return false;
   return current_->last_run() + 1 != step || current_->follows_since() > current_->last_run();
@@ -192,6 +198,14 @@ bool BucketStore::wants_log(std::span<const std::uint64_t> kinds) const {
            return logged != nullptr &&
                   std::equal(kinds.begin(), kinds.end(), logged->kinds.begin(), logged->kinds.end());
          }) < enough;
+}
+
+bool BucketStore::has_sequence(std::span<const std::uint64_t> hashes) const {
+  std::uint64_t prefix = 0;
+  for (const std::uint64_t hash : hashes) prefix = mix(prefix, hash);
+  return std::any_of(buckets_.begin(), buckets_.end(), [&](const auto& bucket) {
+    return bucket->ops() == hashes.size() && bucket->begins(hashes.size() - 1, prefix);
+  });
 }
 
 std::unique_ptr<Bucket> BucketStore::forget(const Bucket& bucket) {

@@ -166,11 +166,19 @@ class BucketStore {
   // Whose logs foretell a step that has begun with ops of these kinds: two, planned for so many frames, the latest
   // first. Fewer: none is foretold.
   std::vector<Bucket*> alike(std::span<const std::uint64_t> kinds, std::uint32_t frames) const;
-  bool wants_log(std::span<const std::uint64_t> kinds) const;               // of a step with ops of these kinds
-  bool likeness_was_tried() const noexcept { return likeness_was_tried_; }  // in this step
+  bool wants_log(std::span<const std::uint64_t> kinds) const;      // of a step with ops of these kinds
+  bool has_sequence(std::span<const std::uint64_t> hashes) const;  // some bucket, trusted or not
+  // In this step. Where steps turned out to be others four times in a row, of sixteen steps one is foretold.
+  bool likeness_was_tried() const noexcept { return likeness_was_tried_; }
+  bool is_often_another(std::uint64_t step) const noexcept {
+    constexpr std::uint32_t often = 4;
+    constexpr std::uint64_t seldom = 16;
+    return others_in_a_row_ >= often && step % seldom != 0;
+  }
+  void count_foretold(bool was_right) noexcept { others_in_a_row_ = was_right ? 0 : others_in_a_row_ + 1; }
   void try_no_likeness() noexcept { likeness_was_tried_ = true; }
   // A step like the running one to its end, whose plan is being made: its addresses serve until then.
-  void expect(Bucket& foretold) noexcept { coming_ = &foretold; }
+  Bucket& expect(std::unique_ptr<Bucket> foretold);
   Bucket* coming() const noexcept { return coming_; }
   const AddressPlan* addresses() const noexcept {  // nullptr: none is followed
     const Bucket* const bucket = current_ != nullptr ? current_ : coming_;
@@ -202,6 +210,7 @@ class BucketStore {
   Bucket* latest_ = nullptr;
   Bucket* coming_ = nullptr;
   bool likeness_was_tried_ = false;
+  std::uint32_t others_in_a_row_ = 0;
   const Bucket* begun_ = nullptr;                  // that takes_over() was asked about last, in the running step
   static constexpr std::size_t told_apart_by = 8;  // first ops: other lengths and batches differ in these already
   struct PassedOver {

@@ -202,6 +202,7 @@ class SessionCore {
   bool plan_by_likeness();  // true: the running op is the first that follows its plan
   bool begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alike);
   void take_plan_in_step();
+  void end_foretold_step();
   void forget_bucket(const Bucket& bucket);
   void begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile);
   void take_plan(PlanInMaking& made);

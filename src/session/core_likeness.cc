@@ -75,7 +75,8 @@ bool SessionCore::plan_by_likeness() {
     const Bucket* const bucket = buckets_.find(plan->bucket());
     return bucket != nullptr && bucket->is_by_likeness();
   });
-  if (makes_one || logger_.next_op() > most_ops) return buckets_.try_no_likeness(), false;
+  if (makes_one || logger_.next_op() > most_ops || buckets_.is_often_another(logger_.step()))
+    return buckets_.try_no_likeness(), false;
   const std::vector<Bucket*> alike = buckets_.alike(logger_.kinds(), frames());
   if (alike.empty() || !foresight_.follows_step_of(alike[0]->as_logged()->kinds)) return false;
   if (!executor_->traits().replays && !is_worth_a_plan(alike[0]->plan)) return buckets_.try_no_likeness(), false;
@@ -84,22 +85,24 @@ bool SessionCore::plan_by_likeness() {
 }
 
 bool SessionCore::begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alike) {
+  const std::vector<std::uint64_t> hashes = hashes_of(foretold);
+  if (buckets_.has_sequence(hashes)) return false;
   std::uint32_t events = 0;
   for (const LoggedTensor& t : foretold.tensors) events = std::max({events, t.birth, t.death == ~0u ? 0 : t.death});
   AddressPlan addresses(foretold, events, arena_, options_.chunk, Heap::Chunks::shared, logger_.events());
-  auto fresh = std::make_unique<Bucket>(buckets_.next_id(), foretold, hashes_of(foretold), std::move(addresses),
+  auto fresh = std::make_unique<Bucket>(buckets_.next_id(), foretold, hashes, std::move(addresses),
                                         StepPlan::Options{.chunk = options_.chunk,
                                                           .policy = options_.policy,
                                                           .seed = options_.seed,
                                                           .range = std::nullopt,
                                                           .fast_memory = {frames() * options_.chunk.value}});
+  if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
   fresh->profiled(logger_.step(), alike[0]->unplanned());
   fresh->is_planned_by_likeness(true);
   fresh->sections = SectionLearner(std::vector<char>(fresh->ops()));
   for (Bucket* const each : alike) each->served(logger_.step());
-  Bucket& added = buckets_.add(std::move(fresh));
+  Bucket& added = buckets_.expect(std::move(fresh));
   added.waits_for_plan();
-  buckets_.expect(added);
   size_machine_for(added);
   auto draft = added.plan.begin(machine_, *executor_);
   for (const Bucket* const each : alike) draft->alike.push_back(each->plan.for_other_sizes());
@@ -125,6 +128,17 @@ void SessionCore::take_plan_in_step() {
   const Bucket& bucket = *buckets_.coming();
   take_plan(*taken);
   if (bucket.plan.has_failed()) forget_bucket(bucket);
+}
+
+// A step that was another one leaves nothing, nor does one whose plan came too late.
+void SessionCore::end_foretold_step() {
+  const Bucket* const foretold = buckets_.coming();
+  if (foretold == nullptr) return;
+  buckets_.count_foretold(foretold->runs() > 0);
+  if (foretold->runs() > 0) return;
+  for (const auto& plan : making_)
+    if (plan->bucket() == foretold->id()) plan->give_up();
+  forget_bucket(*foretold);
 }
 
 void SessionCore::forget_bucket(const Bucket& bucket) {

@@ -411,6 +411,7 @@ void SessionCore::end_step() noexcept {
   if (runs_whole()) {
     buckets_.current()->ran(logger_.step());
     buckets_.ran_whole();
+    end_foretold_step();
     say_that_nothing_moves(*buckets_.current(), then);
     finish_planned_step(*buckets_.current(), {.time = times_.step_time(now),
                                               .stall = since(&Counters::stall_ns),
@@ -420,6 +421,7 @@ void SessionCore::end_step() noexcept {
     return plan_for_turns();
   }
   if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
+  end_foretold_step();
   const bool foretells =
       may_plan_by_likeness() && can_be_foretold(logger_.log()) && buckets_.wants_log(logger_.kinds());
   if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes(), alike && !foretells)) {
