@@ -112,8 +112,7 @@ class Observer {
   virtual void resized(Nanoseconds /*now*/, Bytes /*budget*/) {}
   virtual void step_began(std::uint64_t /*step*/, Nanoseconds /*now*/) {}
   virtual void step_ended(std::uint64_t /*step*/, Nanoseconds /*now*/, const Counters& /*of_this_step*/) {}
-  // One bucket's profile is complete: the trace of its step, page accesses included where they were tracked; of a step
-  // with other sizes than planned ones it is foretold while that runs.
+  // One bucket's profile is complete: the trace of its step, page accesses included where they were tracked.
   virtual void profiled(std::uint64_t /*step*/, std::uint64_t /*bucket*/, const Trace&) {}
   virtual void planned(std::uint64_t /*step*/, std::uint64_t /*bucket*/, const Trace& /*units*/, const Plan&) {}
   // The addresses of the units of planned()'s trace and of the tensors of profiled()'s. Called before planned().
