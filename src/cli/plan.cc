@@ -85,8 +85,7 @@ Plan plan_of(const PlanOptions& options, const Subject& subject) {
   const Progress progress("plan", options.policy + " plans " + subject.trace.name);
   std::optional<TimeLimit> limit;
   if (options.time) limit.emplace(TimeLimit::Clock::now() + read_length_of_time(*options.time));
-  return value_of(options.policy,
-                  policy_of(options)->prepare(subject.trace, within_host_memory(subject.machine)));
+  return value_of(options.policy, policy_of(options)->prepare(subject.trace, within_host_memory(subject.machine)));
 }
 
 void list_policies() {
