@@ -189,7 +189,7 @@ std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, cons
   const Bytes of_machine = machine.tiers[0].capacity;
   std::vector<Bytes> sizes;
   if (!options.memory.empty()) sizes.push_back(read_size(options.memory, trace));
-  if (options.memory.empty() && is_card && of_machine < peak) sizes.push_back(of_machine);
+  if (options.memory.empty() && of_machine < (is_card ? peak : whole)) sizes.push_back(of_machine);
   sizes.push_back(whole);
   for (const int percent : {80, 60, 50, 40, 30, 25, 20, 15, 10})  // as --memory reads them, so that none stands twice
     sizes.push_back({static_cast<std::uint64_t>(static_cast<double>(peak.value) * percent / 100)});
@@ -263,15 +263,15 @@ void print_answer(const Subject& subject, const std::vector<Answer>& answers, co
           : is_card      ? "as was given; operators share it by the card's roofline"
                          : "as was given; operators share it as recorded");
   print("answer     {}\n", whole <= has ? fmt::format("all of it fits: {} stay free", readable(has - whole))
-                                        : fmt::format("in {} it runs under a guard: {} of its peak wait below; the "
-                                                      "table has its speed",
+                                        : fmt::format("in {} it runs under a guard: {} of its peak wait in slow "
+                                                      "memory; the table has its speed",
                                                       readable(has), readable(whole - has)));
   if (batch)
     print("batch      up to {} all of a step fits; up to {} its largest operator does, and a guard trains it\n",
           batch->whole, batch->op);
   const bool wears = std::any_of(answers.begin(), answers.end(), [](const Answer& a) { return a.to_disk.value > 0; });
   print("\nSpeeds are shares of the speed with all memory.\n{:>10} {:>7}  {:>15}  {:>15}  {:>15}  {:>10}  {:>10}{}\n",
-        "memory", "of peak", "moving alone", "with recompute", "no plan passes", "moved/step", "kept below",
+        "memory", "of peak", "moving alone", "with recompute", "no plan passes", "moved/step", "kept away",
         wears ? "  written to the disk" : "");
   for (const Answer& each : answers) print_row(each, peak, rated);
 }
@@ -294,6 +294,12 @@ void run(const FitsOptions& options) {
   if (!options.memory.empty()) {
     Machine asked = subject.machine;
     asked.tiers[0].capacity = read_size(options.memory, recorded);
+    const Bytes room = asked.tiers[0].capacity, least = needs_of(recorded, asked).least;
+    if (room < least && least > largest_op_bytes(recorded))
+      throw Failure(
+          {Cause::infeasible,
+           fmt::format("a session of {} takes {} of fast memory at least, and there are {}; give it that many",
+                       recorded.name, readable_exactly(least), readable_exactly(room))});
     require_room(recorded, asked);
   }
   std::vector<Answer> answers;

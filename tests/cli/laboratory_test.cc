@@ -148,6 +148,8 @@ TEST(Fits, RefusesWhatItCannotAnswer) {
   expect_one_sentence(vedette("fits " + trace + " --card h10"), 1, "there is no card 'h10'");
   expect_one_sentence(vedette("fits " + trace + " --card h100 --machine gh200"), 1, "leave one out");
   expect_one_sentence(vedette("fits " + trace + " --memory 1"), 1, "needs");
+  expect_one_sentence(vedette("fits " + told::record_run("least.vedette", 3) + " --memory 256KiB"), 1,
+                      "takes 512.0 KiB (524288 bytes) of fast memory at least, and there are 256.0 KiB");
   expect_one_sentence(vedette("fits " + trace + " --disk fast"), 1, "is no speed; write 2GB/s or 500MB/s");
   expect_one_sentence(vedette("fits " + trace + " --batch 8,16"), 1, "--batch needs --also");
   expect_one_sentence(vedette("fits " + trace + " --also " + trace), 1, "--also needs --batch A,B");
