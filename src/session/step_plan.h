@@ -90,8 +90,9 @@ class StepPlan {
 
    private:
     void make_heeding();
-    Nanoseconds step_time() const;  // of its plan, replayed; there is one
-    Draft with_less_heeded() const;
+    Nanoseconds step_time() const;       // of its plan, replayed; there is one
+    Draft another() const;               // of the same step, by a policy of its own
+    void take(Draft&& better) noexcept;  // its plan
     Result<Plan> ask_policy(const Trace& trace, const Machine& assumed);
     Result<Plan> plan_like_others() const;
     void make_in_places();

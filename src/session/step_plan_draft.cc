@@ -43,16 +43,22 @@ Nanoseconds StepPlan::Draft::step_time() const {
   return replayed ? replayed->measured.time : Nanoseconds{std::numeric_limits<std::int64_t>::max()};
 }
 
-StepPlan::Draft StepPlan::Draft::with_less_heeded() const {
+StepPlan::Draft StepPlan::Draft::another() const {
   return {.options = options,
           .executor = executor,
           .units = units,
           .machine = machine,
           .policy = make_policy(options.policy, options.seed),
           .places = places,
-          .fitting = {},
-          .plan = Plan{},
-          .heeded = heeded == Heeded::all ? without_hints(units.wishes) : Heeded::none};
+          .heeded = heeded};
+}
+
+void StepPlan::Draft::take(Draft&& better) noexcept {
+  policy = std::move(better.policy);
+  places = std::move(better.places);
+  fitting = std::move(better.fitting);
+  plan = std::move(better.plan);
+  heeded = better.heeded;
 }
 
 void StepPlan::Draft::make() noexcept {
@@ -62,14 +68,11 @@ void StepPlan::Draft::make() noexcept {
   make_heeding();
   if (chosen) return;
   while (heeded != Heeded::none && !(heeded == Heeded::rules && plan)) {
-    Draft less = with_less_heeded();
+    Draft less = another();
+    less.heeded = heeded == Heeded::all ? without_hints(units.wishes) : Heeded::none;
     less.make_heeding();
     if (plan && (!less.plan || step_time() <= less.step_time())) return;
-    policy = std::move(less.policy);
-    places = std::move(less.places);
-    fitting = std::move(less.fitting);
-    plan = std::move(less.plan);
-    heeded = less.heeded;
+    take(std::move(less));
   }
 }
 
@@ -123,22 +126,12 @@ void StepPlan::Draft::make_in_places() {
   look_at_places();
   if (!places->choose_room || machine.can_recompute || plan->moves.empty()) return;
   for (const std::uint32_t smaller : {less, 2 * less}) {
-    Draft other{.options = options,
-                .executor = executor,
-                .units = units,
-                .machine = machine,
-                .policy = make_policy(options.policy, options.seed),
-                .places = places,
-                .fitting = {},
-                .plan = Plan{},
-                .heeded = heeded};
     if (percent < least + smaller || MayBeGivenUp::is_given_up()) return;
+    Draft other = another();
     if (!other.make_in_room(percent - smaller) || !other.plan) continue;
     other.look_at_places();
     if (other.places->found->waits >= places->found->waits) continue;
-    plan = std::move(other.plan);
-    policy = std::move(other.policy);
-    places = std::move(other.places);
+    take(std::move(other));
   }
 }
 
