@@ -44,7 +44,7 @@ struct Tried {
 };
 
 Tried try_plan(const Trace& trace, const Machine& machine) {
-  constexpr std::chrono::milliseconds work{500}, longest{2000};
+  constexpr std::chrono::milliseconds work{500}, longest{4000};
   const TimeLimit limit(TimeLimit::Clock::now() + longest, work);
   auto plan = make_policy("vedette", 1)->prepare(trace, machine);
   if (!plan) return {};
