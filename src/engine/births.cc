@@ -17,7 +17,7 @@ void Engine::count_birth(ChunkRange range) {
 }
 
 std::uint32_t Engine::slots_for(std::uint32_t chunks) const noexcept {
-  constexpr std::uint32_t step_of_growth = 64;
+  constexpr std::uint32_t step_of_growth = 8;
   // chunks that died while they were written keep their slots until the writes end
   const std::uint32_t wanted = chunks + slow_.store->depth();
   return (wanted + step_of_growth - 1) / step_of_growth * step_of_growth;
