@@ -3,7 +3,6 @@
 // rounds, in microseconds.
 #include <sys/utsname.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/mapping.h"
+#include "median.h"
 #include "os/chunk_memory.h"
 
 namespace vedette {
@@ -35,11 +35,6 @@ struct Subject {
 
 double since_us(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
 }
 
 void touch(std::byte* begin, std::size_t bytes) {

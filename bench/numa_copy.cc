@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/mapping.h"
+#include "median.h"
 #include "os/chunk_memory.h"
 #include "os/devices.h"
 #include "tier/store.h"
@@ -40,11 +41,6 @@ struct Options {
 struct Rates {  // GB/s of each round
   std::vector<double> out, in;
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 template <class Work>
 double rate_of(std::size_t bytes, Work&& work) {

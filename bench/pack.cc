@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "median.h"
 #include "pack/coallocate.h"
 #include "pack/csv.h"
 #include "pack/from_trace.h"
@@ -43,11 +44,6 @@ double processor_ms() {
   timespec time{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // A plan, its cost and the peak of a pool; false where the plan is unsound, or above its capacity.

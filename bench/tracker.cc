@@ -26,6 +26,7 @@
 
 #include "base/fd.h"
 #include "base/mapping.h"
+#include "median.h"
 #include "os/address_ranges.h"
 #include "os/page_tracker.h"
 #include "os/tracked_memory.h"
@@ -212,11 +213,6 @@ Cost tick(Source& source, const Pattern& pattern) {
   }
   const auto pages = static_cast<double>(pattern.pages.size());
   return {(mid - began) / pages, (ended - mid) / pages};
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 void print_machine() {

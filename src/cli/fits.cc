@@ -184,8 +184,9 @@ Subject subject_of(const FitsOptions& options, const Trace& recorded) {
   return subject;
 }
 
-std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, const Machine& machine, bool is_card) {
-  const auto [peak, whole, least] = needs_of(trace, machine);
+std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, const Machine& machine, const Needs& needs,
+                            bool is_card) {
+  const auto [peak, whole, least] = needs;
   const Bytes of_machine = machine.tiers[0].capacity;
   std::vector<Bytes> sizes;
   if (!options.memory.empty()) sizes.push_back(read_size(options.memory, trace));
@@ -236,10 +237,10 @@ struct Largest {  // batches: whose step fits whole, and whose largest op does
   std::uint64_t whole = 0, op = 0;
 };
 
-void print_answer(const Subject& subject, const std::vector<Answer>& answers, const std::optional<Largest>& batch,
-                  bool is_card, const std::optional<Endurance>& rated) {
+void print_answer(const Subject& subject, const Needs& needs, const std::vector<Answer>& answers,
+                  const std::optional<Largest>& batch, bool is_card, const std::optional<Endurance>& rated) {
   const Trace& trace = subject.steps.front();
-  const auto [peak, whole, least] = needs_of(trace, subject.machine);
+  const auto [peak, whole, least] = needs;
   const Bytes has = subject.machine.tiers[0].capacity;
   print("step       {}, {} ops, {} tensors\n", trace.name, trace.ops.size(), trace.tensors.size());
   if (subject.machine.whole_tensors)
@@ -302,10 +303,11 @@ void run(const FitsOptions& options) {
                        recorded.name, readable_exactly(least), readable_exactly(room))});
     require_room(recorded, asked);
   }
+  const Needs needs = needs_of(recorded, subject.machine);
   std::vector<Answer> answers;
   {
     const Progress progress("fits", "plans of " + recorded.name);
-    std::vector<Bytes> sizes = sizes_of(options, recorded, subject.machine, is_card);
+    std::vector<Bytes> sizes = sizes_of(options, recorded, subject.machine, needs, is_card);
     std::reverse(sizes.begin(), sizes.end());
     for (const Bytes size : sizes)
       answers.push_back(answer(subject, size, answers.empty() ? nullptr : &answers.back()));
@@ -317,8 +319,7 @@ void run(const FitsOptions& options) {
     batch = {.whole = batches->largest(memory, [](const Trace& t) { return peak_bytes(t); }),
              .op = batches->largest(memory, [](const Trace& t) { return largest_op_bytes(t); })};
   }
-  if (!options.json) return print_answer(subject, answers, batch, is_card, rated);
-  const Needs needs = needs_of(recorded, subject.machine);
+  if (!options.json) return print_answer(subject, needs, answers, batch, is_card, rated);
   nlohmann::json out{{"step", recorded.name},
                      {"peak_bytes", needs.peak.value},
                      {"peak_as_it_moves_bytes", needs.whole.value},

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/arithmetic.h"
+
 namespace vedette {
 namespace {
 
@@ -42,10 +44,10 @@ Heeded strongest(std::span<const Wish> wishes) noexcept {
 
 std::optional<PlacedStep> with_wishes(const Trace& trace, const Machine& machine, std::span<const Wish> wishes,
                                       Heeded heeded) {
+  if (heeded == Heeded::none) return std::nullopt;
   const bool in_place = machine.tiers.size() > 1 && machine.tiers[1].addressable;
   const auto has_place = [&](std::size_t t) {
-    if (wishes[t] == Wish::none || heeded == Heeded::none || (heeded == Heeded::rules && !is_rule(wishes[t])))
-      return false;
+    if (wishes[t] == Wish::none || (heeded == Heeded::rules && !is_rule(wishes[t]))) return false;
     return is_fast(wishes[t]) || (in_place && trace.tensors[t].persistent);
   };
   std::vector<bool> placed(trace.tensors.size());
@@ -60,7 +62,7 @@ std::optional<PlacedStep> with_wishes(const Trace& trace, const Machine& machine
     if (!placed[t]) continue;
     (is_fast(wishes[t]) ? step.fast : step.slow).push_back({t});
     Bytes& bytes = step.trace.tensors[t].bytes;
-    const Bytes taken{(bytes.value + granule - 1) / granule * granule};
+    const Bytes taken{round_up(bytes.value, granule)};
     bytes = {};
     if (!is_fast(wishes[t])) continue;
     Bytes& room = step.machine.tiers[0].capacity;
