@@ -84,11 +84,20 @@ constexpr std::uint64_t most_ranges = 5'000'000;
 
 using TableTexts = std::map<std::string, std::string>;
 
+std::string on_one_line(std::string_view text) {  // lines were broken elsewhere in other schemas
+  std::string words;
+  for (const char c : text) {
+    const bool space = c == ' ' || c == '\n';
+    if (!space || (!words.empty() && words.back() != ' ')) words += space ? ' ' : c;
+  }
+  return words;
+}
+
 TableTexts tables_of(Database& database) {
   TableTexts tables;
   Statement ask(database, "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND rootpage > 0");
   ask.ask();
-  while (ask.row()) tables[ask.text(0)] = ask.text(1);
+  while (ask.row()) tables[ask.text(0)] = on_one_line(ask.text(1));
   return tables;
 }
 

@@ -2,6 +2,9 @@
 // run is read without reading the run.
 #include "profiler/schema.h"
 
+#include <cstddef>
+#include <map>
+
 namespace vedette {
 
 namespace {
@@ -66,47 +69,89 @@ CREATE TABLE recomputations(step INTEGER NOT NULL, recomputation INTEGER NOT NUL
   PRIMARY KEY(step, recomputation)) WITHOUT ROWID;
 )";
 
-// Schema 7 lacks a column of steps; schema 6 one of links, too; schema 5 two tables of stacks, too; schema 4 one more,
-// and a column of op_times.
-constexpr std::string_view column_of_8 = ", bytes_in_place INTEGER NOT NULL";
-constexpr std::string_view column_of_7 = ", alone_bytes_per_s INTEGER NOT NULL";
-constexpr std::string_view tables_of_6[] = {"CREATE TABLE stacks(", "CREATE TABLE tensor_stacks("};
-constexpr std::string_view table_of_5 = "CREATE TABLE step_energy(", column_of_5 = ", stream INTEGER";
+// Columns that a schema added to a table of the one before it: their part of the table's statement, what stood there
+// before, and how a view answers for them.
+struct AddedColumns {
+  std::int64_t since;
+  std::string_view table, text, before, answers;
+};
 
-void leave_out(std::string& sql, std::string_view table) {
-  const std::size_t at = sql.find(table);
-  sql.erase(at, sql.find('\n', at) + 1 - at);
+constexpr AddedColumns added_columns[] = {
+    {8, "steps", ", bytes_in_place INTEGER NOT NULL", "", "0 AS bytes_in_place"},
+    {7, "links", ", alone_bytes_per_s INTEGER NOT NULL", "", "0 AS alone_bytes_per_s"},
+    {5, "op_times", ", stream INTEGER", "", "NULL AS stream"},
+    {3, "steps",
+     ", far_bytes_in INTEGER NOT NULL, far_bytes_out INTEGER NOT NULL,\n  moved_between_slow_tiers INTEGER NOT NULL",
+     "", "0 AS far_bytes_in, 0 AS far_bytes_out, 0 AS moved_between_slow_tiers"},
+    {3, "moves", "tier INTEGER NOT NULL, ", "", "1 AS tier"},
+    {2, "profiles", ", tracked INTEGER NOT NULL", "",
+     "EXISTS(SELECT 1 FROM main.page_accesses AS a WHERE a.profile = profiles.profile) AS tracked"},
+    {2, "tensors", ", shape TEXT, site_layer TEXT, site_op TEXT", "",
+     "NULL AS shape, NULL AS site_layer, NULL AS site_op"},
+    {2, "page_accesses", ", samples INTEGER", "", "NULL AS samples"},
+    {2, "plans", ", profile INTEGER", "", "NULL AS profile"},
+    {2, "plan_units", ",\n  begin_byte INTEGER, end_byte INTEGER", "", "NULL AS begin_byte, NULL AS end_byte"},
+    {2, "plan_moves",
+     ", last_use INTEGER, next_use INTEGER, gap_ns INTEGER, transfer_ns INTEGER NOT NULL, slack_ns INTEGER NOT NULL,\n"
+     "  reason TEXT NOT NULL",
+     "", "NULL AS last_use, NULL AS next_use, NULL AS gap_ns, 0 AS transfer_ns, 0 AS slack_ns, '' AS reason"},
+    {2, "steps", " phase TEXT NOT NULL, bucket TEXT,", "", "'' AS phase, NULL AS bucket"},
+    {2, "steps", ",\n  process_bytes INTEGER", "", "NULL AS process_bytes"},
+    {2, "op_times", ", resident_bytes INTEGER, live_bytes INTEGER, PRIMARY KEY(step, op)) WITHOUT ROWID", ")",
+     "NULL AS resident_bytes, NULL AS live_bytes"},
+    {2, "moves", " move INTEGER NOT NULL,", "", "rowid AS move"},
+    {2, "moves", ",\n  PRIMARY KEY(step, move)) WITHOUT ROWID", ")", ""},
+    {2, "stalls", " stall INTEGER NOT NULL,", "", "rowid AS stall"},
+    {2, "stalls", ", PRIMARY KEY(step, stall)) WITHOUT ROWID", ")", ""},
+    {2, "faults", " fault INTEGER NOT NULL,", "", "rowid AS fault"},
+    {2, "faults", ", PRIMARY KEY(step, fault)) WITHOUT ROWID", ")", ""},
+};
+
+struct AddedTable {
+  std::int64_t since;
+  std::string_view name;
+};
+
+constexpr AddedTable added_tables[] = {
+    {6, "stacks"},     {6, "tensor_stacks"}, {5, "step_energy"},  {4, "step_noise"},    {3, "recomputations"},
+    {2, "notes"},      {2, "tensor_places"}, {2, "plan_reasons"}, {2, "plan_in_place"}, {2, "plan_recomputations"},
+    {2, "plan_order"},
+};
+
+constexpr std::string_view create = "CREATE TABLE ", ends = ";\n";
+
+std::size_t begin_of(std::string_view sql, std::string_view table) {
+  return sql.find(std::string(create) + std::string(table) + "(");
 }
 
 }  // namespace
 
 std::string recording_schema_sql(std::int64_t schema) {
   std::string sql = newest;
-  if (schema < 8) sql.erase(sql.find(column_of_8), column_of_8.size());
-  if (schema < 7) sql.erase(sql.find(column_of_7), column_of_7.size());
-  if (schema < 6)
-    for (const std::string_view table : tables_of_6) leave_out(sql, table);
-  if (schema < 5) {
-    leave_out(sql, table_of_5);
-    sql.erase(sql.find(column_of_5), column_of_5.size());
+  for (const AddedColumns& each : added_columns)
+    if (schema < each.since) sql.replace(sql.find(each.text, begin_of(sql, each.table)), each.text.size(), each.before);
+  for (const AddedTable& each : added_tables) {
+    if (schema >= each.since) continue;
+    const std::size_t at = begin_of(sql, each.name);
+    sql.erase(at, sql.find(ends, at) + ends.size() - at);
   }
   return sql;
 }
 
 std::string newest_views_sql(std::int64_t schema) {
   if (schema == recording_schema) return {};
-  std::string sql =
-      "PRAGMA temp_store=MEMORY;"
-      "CREATE TEMP VIEW steps AS SELECT *, 0 AS bytes_in_place FROM main.steps;";
-  if (schema < 7) sql += "CREATE TEMP VIEW links AS SELECT *, 0 AS alone_bytes_per_s FROM main.links;";
-  if (schema < 6)
-    sql +=
-        "CREATE TEMP VIEW stacks AS SELECT 0 AS stack, 0 AS position, '' AS frame WHERE 0;"
-        "CREATE TEMP VIEW tensor_stacks AS SELECT 0 AS profile, 0 AS tensor, 0 AS stack WHERE 0;";
-  if (schema < 5)
-    sql +=
-        "CREATE TEMP VIEW op_times AS SELECT *, NULL AS stream FROM main.op_times;"
-        "CREATE TEMP VIEW step_energy AS SELECT 0 AS step, '' AS device, 0 AS millijoules, 0 AS watched_ns WHERE 0;";
+  std::string sql = "PRAGMA temp_store=MEMORY;";
+  std::map<std::string_view, std::string> views;  // by table: what its view answers beside the table's own columns
+  for (const AddedColumns& each : added_columns)
+    if (schema < each.since && !each.answers.empty()) views[each.table].append(", ").append(each.answers);
+  for (const auto& [table, answers] : views)
+    sql.append("CREATE TEMP VIEW ").append(table).append(" AS SELECT *" + answers + " FROM main.").append(table) += ';';
+  for (const AddedTable& each : added_tables) {
+    if (schema >= each.since) continue;
+    const std::string_view all = newest;
+    const std::size_t at = begin_of(all, each.name) + create.size();
+    sql.append("CREATE TEMP TABLE ").append(all.substr(at, all.find(ends, at) + ends.size() - at));
+  }
   return sql;
 }
 

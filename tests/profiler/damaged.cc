@@ -87,9 +87,11 @@ TEST(Damaged, SurvivesFlippedBytes) {
 TEST(Damaged, SaysWhichVersionItIs) {
   const std::string path = told::record_run("version.vedette", 1);
   change(path, "PRAGMA user_version=1");
+  EXPECT_THAT(Recording::open(path).error().message, HasSubstr("is not that of schema 1"));
+  change(path, "PRAGMA user_version=0");
   EXPECT_THAT(
       Recording::open(path).error().message,
-      HasSubstr("has schema 1, and this program reads schemas 4 to 8; use the vedette that wrote it, or record anew"));
+      HasSubstr("has schema 0, and this program reads schemas 1 to 8; use the vedette that wrote it, or record anew"));
   change(path, "PRAGMA user_version=99");
   EXPECT_THAT(Recording::open(path).error().message, HasSubstr("or a newer one"));
   EXPECT_EQ(Recording::open(path).error().cause, Cause::unsupported);
