@@ -295,7 +295,7 @@ void run(const FitsOptions& options) {
   if (!options.memory.empty()) {
     Machine asked = subject.machine;
     asked.tiers[0].capacity = read_size(options.memory, recorded);
-    const Bytes room = asked.tiers[0].capacity, least = needs_of(recorded, asked).least;
+    const Bytes room = asked.tiers[0].capacity, least = fewest_of(asked);
     if (room < least && least > largest_op_bytes(recorded))
       throw Failure(
           {Cause::infeasible,

@@ -8,6 +8,7 @@
 #include "cli/chunked.h"
 #include "model/liveness.h"
 #include "model/wear.h"
+#include "moves/executor.h"
 #include "session/fast_memory.h"
 #include "vedette/bound.h"
 #include "vedette/policy.h"
@@ -101,12 +102,16 @@ Answer answer(const Subject& subject, Bytes memory, const Answer* smaller) {
   return found;
 }
 
+Bytes fewest_of(const Machine& machine) {
+  return machine.whole_tensors ? Bytes{} : detail::fewest_frames * machine.granule;
+}
+
 Needs needs_of(const Trace& step, const Machine& machine) {
   const Trace trace = as_it_moves(step, machine);
-  const Bytes chunks = machine.whole_tensors ? Bytes{} : detail::fewest_frames * machine.granule;
+  const Bytes beside = machine.whole_tensors ? Bytes{} : detail::Executor::chunks_beside_op * machine.granule;
   return {.peak = peak_bytes(step),
           .whole = std::max(peak_bytes(step), peak_bytes(trace)),
-          .least = std::max(largest_op_bytes(trace), chunks)};
+          .least = std::max(largest_op_bytes(trace) + beside, fewest_of(machine))};
 }
 
 }  // namespace vedette::cli

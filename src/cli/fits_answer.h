@@ -30,10 +30,12 @@ Answer answer(const Subject& subject, Bytes memory, const Answer* smaller);
 struct Needs {
   Bytes peak;   // of tensors
   Bytes whole;  // the same as it moves
-  Bytes least;  // the largest operator's at once; a session whose memory moves in chunks takes no less than a few
+  Bytes
+      least;  // the largest operator's at once; in chunks also those that move beside it, and no less than a session's
 };
 
 Needs needs_of(const Trace& step, const Machine& machine);
+Bytes fewest_of(const Machine& machine);  // that a session takes, whatever runs in it
 
 Nanoseconds ideal_of(const Trace& step);  // all of its operators' time
 

@@ -28,16 +28,17 @@ void Engine::note_paged() {
 // Of the largest op of a step, as the next one begins: a smaller op's budget would not suffice. Later ones are told
 // where they need more.
 void Engine::tell_paged() {
-  constexpr std::uint32_t beside = 2;  // chunks that come or leave while it begins
   auto& paged = words_.paged;
   if (paged.chunks <= paged.told) return;
+  const bool suffices = paged.told > 0 && paged.chunks <= paged.told + chunks_beside_op;  // the budget that was named
+  if (suffices) return;
   paged.told = paged.chunks;
   paged.untold_ops = 0;
   const auto size = [&](std::uint64_t chunks) { return Bytes{chunks * chunk_bytes_.value}; };
   if (!words_.on_message) return;
   words_.on_message("op '" + paged.op + "' needs " + readable(size(paged.chunks)) + " at once and the budget is " +
                     readable(size(books_.frames())) + ": it runs paged, slowly; give fast_memory at least " +
-                    readable_exactly(budget_for(size(std::uint64_t{paged.chunks} + beside))));
+                    readable_exactly(budget_for(size(std::uint64_t{paged.chunks} + chunks_beside_op))));
 }
 
 // Tensors of closed sessions keep at most half of a budget (session/open.cc).

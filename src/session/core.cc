@@ -399,8 +399,9 @@ Counters SessionCore::counters() const noexcept {
 }
 
 Bytes SessionCore::smallest_budget() const noexcept {
-  return std::max(executor_->budget_for({std::uint64_t{executor_->largest_op_chunks()} * options_.chunk.value}),
-                  least_fast_memory(options_));
+  const std::uint64_t op = executor_->largest_op_chunks();
+  const std::uint64_t chunks = op == 0 ? 0 : op + Executor::chunks_beside_op;
+  return std::max(executor_->budget_for({chunks * options_.chunk.value}), least_fast_memory(options_));
 }
 
 }  // namespace vedette::detail

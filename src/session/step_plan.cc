@@ -168,7 +168,6 @@ bool StepPlan::take_best() {
 // The budget that the largest op wants is more than the op: chunks are held beside the plan's capacity, and before the
 // plan tensors lay less densely.
 Error StepPlan::without_plan(const Error& cause, const Draft& draft) const {
-  constexpr std::uint64_t beside = 2;  // chunks, as an op that runs paged is told
   const Bytes capacity = draft.machine.tiers[0].capacity, largest = largest_op_bytes(planned_trace());
   const std::uint64_t chunk = options_.chunk.value, seen = draft.executor->largest_op_chunks() * chunk;
   std::string why = "policy " + std::string(policy_->name());
@@ -178,7 +177,7 @@ Error StepPlan::without_plan(const Error& cause, const Draft& draft) const {
     const std::uint64_t wanted = std::max(largest.value + options_.fast_memory.value - capacity.value, seen);
     why += " has no plan, since an op's operands and results need " + readable(largest) +
            " at once; give fast_memory at least " +
-           readable_exactly(draft.executor->budget_for({wanted + beside * chunk}));
+           readable_exactly(draft.executor->budget_for({wanted + Executor::chunks_beside_op * chunk}));
   }
   return {.cause = cause.cause, .message = why + "; its steps run without a plan"};
 }
