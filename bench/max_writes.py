@@ -49,6 +49,10 @@ def per_second(samples):
     return (last[1] - first[1]) / (last[0] - first[0])
 
 
+def of_all(samples):
+    return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", default="build/release/examples/train")
@@ -74,7 +78,8 @@ def main():
         rows.append({"run": name, "step_ms": round(statistics.median(found["step_ns"]) / 1e6, 1), "written_mib": round(found["samples"][-1][1] / MIB),
                      "tb_a_day": round(per_second(found["samples"]) * DAY / 1e12, 2), "equal_losses": found["losses"] == plain["losses"]})
         print("{run:>28}: {step_ms:8.1f} ms a step, {written_mib} MiB written, {tb_a_day} TB a day; losses equal: {equal_losses}".format(**rows[-1]))
-    print(f"the bound is {bound * DAY / 1e12:.2f} TB a day; its price is {rows[2]['step_ms'] / rows[1]['step_ms']:.2f} x the step's time")
+    print(f"the bound is {bound * DAY / 1e12:.3f} TB a day; with it the whole run wrote {of_all(bounded['samples']) * DAY / 1e12:.3f}; "
+          f"its price is {rows[2]['step_ms'] / rows[1]['step_ms']:.2f} x the step's time")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
