@@ -13,7 +13,7 @@
 #
 # VEDETTE_VENV names another folder than .venv, VEDETTE_PYTHON another interpreter for it than /usr/bin/python3.
 # VEDETTE_SYSTEM_PACKAGES=present leaves the system's packages alone: for systems without apt. Each failure ends in one
-# sentence with the remedy: no apt, not x86-64, no root, no network, no room.
+# sentence with the remedy: no apt, another processor, no root, no network, no room.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -130,8 +130,11 @@ check_machine() {
     version=$(. /etc/os-release && echo "${VERSION_ID:-}")
     like=$(. /etc/os-release && echo "${ID_LIKE:-}")
   fi
-  [ "$(uname -m)" = x86_64 ] ||
-    fail "this is a $(uname -m) machine; vedette is built and tested on x86-64 only."
+  case $(uname -m) in
+    x86_64) ;;
+    aarch64) say "this is 64-bit Arm: all compiles for it, and no guard ever ran on one." ;;
+    *) fail "this is a $(uname -m) machine; vedette is made for x86-64 and 64-bit Arm." ;;
+  esac
   [ "${VEDETTE_SYSTEM_PACKAGES:-}" != present ] || return 0
   case "$id $version" in "debian 12" | "debian 13") return 0 ;; esac
   if command -v apt-get >/dev/null; then

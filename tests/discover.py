@@ -1,10 +1,10 @@
-"""Lists a program's cases for ctest: discover.py PROGRAM TABLE FOLDER OUT.
+"""Lists a program's cases for ctest: discover.py PROGRAM TABLE FOLDER OUT [EMULATOR].
 
 A program has the cases of several files. GoogleTest tells the file of each; TABLE has a line for a file, with tabs
 between: its path in tests/ without ending, its labels, a pattern of slow cases, the seconds after which ctest ends one,
 the threads that libtorch has (0: it is not there), patterns of cases with two threads and of those that run alone, and
 what it locks, and more of its environment. A case is one entry of ctest, called PATH.Suite.Case, and runs in FOLDER as
-a process of its own.
+a process of its own. EMULATOR runs a program for another processor.
 """
 
 import json
@@ -15,9 +15,10 @@ import tempfile
 from pathlib import Path
 
 ALONE = 64  # processors: more than ctest is ever given, so that nothing runs beside it
+EMULATED = 20  # times as long, at most
 NO_CASE = "(?!)"
 
-program, table, folder, out = sys.argv[1:]
+program, table, folder, out, *emulator = sys.argv[1:]
 files = {}
 for line in Path(table).read_text().splitlines():
     path, labels, slow, timeout, threads, two, alone, lock, more = line.split("\t")
@@ -26,8 +27,8 @@ for line in Path(table).read_text().splitlines():
 
 with tempfile.TemporaryDirectory() as scratch:
     listed = Path(scratch) / "cases.json"
-    ended = subprocess.run([program, "--gtest_list_tests", f"--gtest_output=json:{listed}"], capture_output=True,
-                           text=True, errors="replace", timeout=300, cwd=folder)
+    ended = subprocess.run([*emulator, program, "--gtest_list_tests", f"--gtest_output=json:{listed}"], text=True,
+                           capture_output=True, errors="replace", timeout=300, cwd=folder)
     if ended.returncode != 0 or not listed.exists():
         sys.exit(f"{program} does not list its cases:\n{ended.stdout}{ended.stderr}")
     suites = json.loads(listed.read_text())["testsuites"]
@@ -49,9 +50,10 @@ for suite in suites:
             labels = [*labels, "slow"]
         if threads > 0 and two.search(f"{path}.{name}"):
             threads = 2
+        timeout = int(timeout) * (EMULATED if emulator else 1)
         processors = ALONE if alone.search(f"{path}.{name}") else max(threads, 1)
         environment = (f";OMP_NUM_THREADS={threads}" if threads > 0 else "") + more
-        lines.append(f"add_test([==[{path}.{name}]==] {program} [==[--gtest_filter={name}]==])\n"
+        lines.append(f"add_test([==[{path}.{name}]==] {' '.join([*emulator, program])} [==[--gtest_filter={name}]==])\n"
                      f"set_tests_properties([==[{path}.{name}]==] PROPERTIES LABELS [==[{';'.join(labels)}]==] "
                      f"TIMEOUT {timeout} PROCESSORS {processors} WORKING_DIRECTORY [==[{folder}]==] "
                      f"ENVIRONMENT [==[VEDETTE_TEST_TIMEOUT={timeout}{environment}]==]"

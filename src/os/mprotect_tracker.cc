@@ -42,8 +42,6 @@ namespace {
 using State = PageStates::State;
 constexpr State known = 1, armed = 2, read_seen = 4, written = 8;
 
-constexpr unsigned page_bits = PageStates::page_bits;
-
 // How far the splits have used up the limit, and the run that is opened from there on.
 struct Width {
   unsigned eighths;
@@ -230,7 +228,7 @@ bool MprotectTracker::open(Span<std::uintptr_t> run, bool write) noexcept {
 }
 
 SegvAnswer MprotectTracker::faulted(std::byte* at, bool write) noexcept {
-  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) >> page_bits;
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(at) / page_size;
   if ((load(page) & known) == 0) return SegvAnswer::pass;
   const Serving serving(turnstile_);
   const State state = load(page);

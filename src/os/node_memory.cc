@@ -20,7 +20,7 @@
 namespace vedette {
 namespace {
 
-constexpr std::size_t page = 4096, pages_of_piece = node_piece.value / page;
+constexpr std::size_t pages_of_query = 512;
 
 // 0 or an errno.
 int set_policy(std::byte* begin, Bytes bytes, int mode, NodeIndex node, unsigned flags) noexcept {
@@ -99,11 +99,11 @@ Result<void> prefer_node(std::byte* begin, Bytes bytes, NodeIndex node) {
 
 InNode placed_in_node(const std::byte* begin, Bytes bytes, NodeIndex node) noexcept {
   constexpr int tries = 20;  // a page that NUMA balancing looks at is said to be none (EFAULT), for a moment
-  std::array<const void*, pages_of_piece> pages;
-  std::array<int, pages_of_piece> nodes;
+  std::array<const void*, pages_of_query> pages;
+  std::array<int, pages_of_query> nodes;
   for (std::size_t done = 0; done < bytes.value;) {
-    const std::size_t count = std::min(pages_of_piece, (bytes.value - done) / page);
-    for (std::size_t i = 0; i < count; ++i) pages[i] = begin + done + i * page;
+    const std::size_t count = std::min(pages_of_query, (bytes.value - done) / page_size);
+    for (std::size_t i = 0; i < count; ++i) pages[i] = begin + done + i * page_size;
     int unknown = 0;
     for (int left = tries; left > 0; --left) {
       if (::syscall(SYS_move_pages, 0, count, pages.data(), nullptr, nodes.data(), 0) != 0)
@@ -114,7 +114,7 @@ InNode placed_in_node(const std::byte* begin, Bytes bytes, NodeIndex node) noexc
     }
     const auto here = [&](int at) { return at == static_cast<int>(node.value); };
     if (unknown > 0 || !std::all_of(nodes.begin(), nodes.begin() + count, here)) return {};
-    done += count * page;
+    done += count * page_size;
   }
   return {.all = true, .error = 0};
 }

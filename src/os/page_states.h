@@ -17,8 +17,8 @@ namespace vedette {
 class PageStates {
  public:
   using State = std::uint8_t;
-  static constexpr unsigned page_bits = 12, block_bits = 30, address_bits = 47;  // user addresses of x86-64
-  static constexpr std::size_t pages_per_block = std::size_t{1} << (block_bits - page_bits);
+  static constexpr unsigned block_bits = 30, address_bits = user_address_bits;
+  static inline const std::size_t pages_per_block = (std::size_t{1} << block_bits) / page_size;
 
   static Result<PageStates> create() {
     auto table = Mapping::reserve({block_count * sizeof(State*)}, {page_size});
@@ -28,13 +28,13 @@ class PageStates {
 
   static Span<std::uintptr_t> pages_of(const AddressRange& range) noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(range.begin);
-    return {begin >> page_bits, (begin + range.bytes) >> page_bits};
+    return {begin / page_size, (begin + range.bytes) / page_size};
   }
-  static std::byte* address_of(std::uintptr_t page) noexcept { return reinterpret_cast<std::byte*>(page << page_bits); }
+  static std::byte* address_of(std::uintptr_t page) noexcept { return reinterpret_cast<std::byte*>(page * page_size); }
 
   // nullptr: no page of this gigabyte was ever named. acquire pairs with the release in name().
   State* find(std::uintptr_t page) const noexcept {
-    if (page >> (address_bits - page_bits) != 0) return nullptr;
+    if (page * page_size >> address_bits != 0) return nullptr;
     State* const states = block(page).load(std::memory_order_acquire);
     return states == nullptr ? nullptr : states + page % pages_per_block;
   }
@@ -90,7 +90,7 @@ class PageStates {
 
   explicit PageStates(Mapping table) : table_(std::move(table)) {}
   std::atomic_ref<State*> block(std::uintptr_t page) const noexcept {
-    return std::atomic_ref<State*>(reinterpret_cast<State**>(table_.data())[page >> (block_bits - page_bits)]);
+    return std::atomic_ref<State*>(reinterpret_cast<State**>(table_.data())[page / pages_per_block]);
   }
 
   Mapping table_;  // block_count pointers to blocks of pages_per_block states

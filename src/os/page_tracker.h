@@ -10,12 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/architecture.h"
 #include "vedette/result.h"
 #include "vedette/units.h"
 
 namespace vedette {
-
-constexpr std::size_t page_size = 4096;  // of x86-64 and of every tracked mapping here; huge pages are not tracked
 
 struct AddressRange {  // whole pages
   std::byte* begin = nullptr;

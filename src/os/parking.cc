@@ -53,7 +53,7 @@ int populate(std::byte* begin, std::size_t bytes) noexcept {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
     // Linux < 5.14: one write a page does the same, of the byte that is there.
-    for (std::size_t i = 0; i < bytes; i += 4096)
+    for (std::size_t i = 0; i < bytes; i += page_size)
       __atomic_fetch_or(reinterpret_cast<unsigned char*>(begin + i), 0, __ATOMIC_RELAXED);
     return 0;
   }
@@ -126,7 +126,7 @@ int UsedPart::allow_access(std::byte* begin, std::size_t bytes) noexcept {
 
 void assert_sane(const ChunkMemoryOptions& options) {
   const std::uint64_t bytes = options.chunk_bytes.value;
-  VEDETTE_ASSERT(std::has_single_bit(bytes) && bytes >= 4096);
+  VEDETTE_ASSERT(std::has_single_bit(bytes) && bytes >= page_size);
   VEDETTE_ASSERT(options.arena != nullptr && reinterpret_cast<std::uintptr_t>(options.arena) % bytes == 0);
   VEDETTE_ASSERT(options.chunks > 0 && options.frames > 0);
   VEDETTE_ASSERT(options.on_fault != nullptr);
@@ -146,7 +146,7 @@ std::optional<Fault> Layout::fault(const std::byte* page, bool write) const noex
   const auto offset = reinterpret_cast<std::uintptr_t>(page) - reinterpret_cast<std::uintptr_t>(arena_);
   if (offset >= arena_bytes()) return std::nullopt;
   return Fault{.chunk = {static_cast<std::uint32_t>(offset / chunk_bytes_)},
-               .page = offset % chunk_bytes_ / 4096,
+               .page = offset % chunk_bytes_ / page_size,
                .write = write,
                .address = page};
 }

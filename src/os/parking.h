@@ -8,16 +8,15 @@
 #include <mutex>
 #include <optional>
 
+#include "base/architecture.h"
 #include "base/mapping.h"
 #include "os/chunk_memory.h"
 #include "vedette/result.h"
 
 namespace vedette {
 
-constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;  // of x86-64
-
 // Reserves parking for the frames, that of the budget with access, and fills that of the first `made`: with huge pages
-// where a chunk is a whole number of them, else with 4 KiB pages. Error: less memory is free than the budget takes.
+// where a chunk is a whole number of them, else with small ones. Error: less memory is free than the budget takes.
 Result<Mapping> open_parking(const ChunkMemoryOptions&, std::uint32_t made);
 
 // The first part of a range of frames is used; the rest has no access, so that mlockall() fills none of it. Any thread.

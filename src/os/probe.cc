@@ -17,6 +17,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/architecture.h"
 #include "base/fd.h"
 #include "base/mapping.h"
 #include "os/devices.h"
@@ -27,7 +28,6 @@
 namespace vedette {
 namespace {
 
-constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 constexpr std::size_t beyond_lock_limit_bytes = std::size_t{16} << 20;  // the usual limit is 8 MiB
 
 Tried works() { return {.works = true}; }

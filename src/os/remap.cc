@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/architecture.h"
 #include "base/assert.h"
 #include "base/mapping.h"
 #include "os/uffd.h"
@@ -39,7 +40,7 @@ void remap_pages(std::byte* source, std::byte* target, std::size_t bytes) noexce
 }
 
 Result<void> can_remap(Bytes chunk_bytes) {
-  auto probe = Mapping::reserve({2 * chunk_bytes.value}, {4096});
+  auto probe = Mapping::reserve({2 * chunk_bytes.value}, {page_size});
   if (!probe) return probe.error();
   std::byte* const target = probe->data() + chunk_bytes.value;
   if (::mremap(probe->data(), chunk_bytes.value, chunk_bytes.value, move_and_stay, target) !=

@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <ucontext.h>
 
 #include <array>
 #include <atomic>
@@ -12,6 +11,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/architecture.h"
 #include "base/assert.h"
 #include "os/uffd.h"
 #include "vedette/units.h"
@@ -55,15 +55,6 @@ constexpr std::uint32_t journey_mark = 0x7ede77e1;
 std::byte* last_words(siginfo_t* info) noexcept {
   static_assert(sizeof(siginfo_t) == 128);
   return reinterpret_cast<std::byte*>(info) + sizeof(siginfo_t) - sizeof(Journey);
-}
-
-bool is_write([[maybe_unused]] const void* context) noexcept {
-#if defined(__x86_64__)
-  // bit 1 of the page fault's code
-  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & 2) != 0;
-#else
-  return true;  // unknown: a write is the safe assumption
-#endif
 }
 
 SegvAnswer ask(Slot& slot, std::uintptr_t address, bool write) noexcept {
@@ -146,7 +137,7 @@ void on_segv(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const bool access = info->si_code == SEGV_ACCERR || info->si_code == SEGV_MAPERR;
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-  const bool done = access && served_uncancelled(address, is_write(context));
+  const bool done = access && served_uncancelled(address, was_write(context));
   errno = saved_errno;
   if (!done) call_previous(signal, info, context);
 }

@@ -16,6 +16,7 @@
 #include <span>
 #include <utility>
 
+#include "base/architecture.h"
 #include "base/assert.h"
 #include "base/quiet_thread.h"
 #include "os/uapi.h"
@@ -23,7 +24,6 @@
 namespace vedette {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
 constexpr std::size_t faults_per_read = 64;                   // more threads than this rarely fault at the same time
 constexpr long longest_pause_ns = 1'000'000;                  // between two tries to move a page that is pinned
 constexpr std::uint64_t pinned_for_good_ns = 60'000'000'000;  // no single transfer of a chunk takes a minute
@@ -58,7 +58,7 @@ std::size_t backed(int pagemap, const std::byte* begin, std::size_t pages,
                    std::array<bool, pages_at_once>& result) noexcept {
   constexpr std::uint64_t present = std::uint64_t{1} << 63, swapped = std::uint64_t{1} << 62;
   std::array<std::uint64_t, pages_at_once> entries{};
-  const auto offset = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(begin) / page_bytes * sizeof(std::uint64_t));
+  const auto offset = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(begin) / page_size * sizeof(std::uint64_t));
   ssize_t bytes = -1;
   do {
     bytes = ::pread(pagemap, entries.data(), std::min(pages, pages_at_once) * sizeof(std::uint64_t), offset);
@@ -69,7 +69,7 @@ std::size_t backed(int pagemap, const std::byte* begin, std::size_t pages,
 }
 
 // Linux 6.1 refuses a range that is more than one mapping (ENOENT); half of it, and half of that, is one at last.
-std::size_t half_of(std::size_t bytes) noexcept { return (bytes / page_bytes + 1) / 2 * page_bytes; }
+std::size_t half_of(std::size_t bytes) noexcept { return (bytes / page_size + 1) / 2 * page_size; }
 
 Error missing_features(std::uint64_t missing) {
   const char* need = (missing & uapi::feature_move) != 0             ? "UFFDIO_MOVE needs Linux 6.8"
@@ -167,7 +167,7 @@ int Userfaultfd::copy_in(std::byte* begin, const std::byte* source, std::size_t 
     const int error = ::ioctl(fd_.get(), UFFDIO_COPY, &request) == 0 ? 0 : errno;
     if (request.copy > 0) done += static_cast<std::size_t>(request.copy);
     const std::size_t left = bytes - done;
-    if (error == ENOENT && left > page_bytes) {
+    if (error == ENOENT && left > page_size) {
       const std::size_t half = half_of(left);
       if (const int first = copy_in(begin + done, source + done, half, protect); first != 0) return first;
       done += half;
@@ -197,7 +197,7 @@ int Userfaultfd::change_protection(std::byte* begin, std::size_t bytes, std::uin
   request.range = {reinterpret_cast<std::uintptr_t>(begin), bytes};
   request.mode = mode;
   while (::ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &request) != 0) {
-    if (errno == ENOENT && bytes > page_bytes) {
+    if (errno == ENOENT && bytes > page_size) {
       const std::size_t half = half_of(bytes);
       const int error = change_protection(begin, half, mode);
       return error != 0 ? error : change_protection(begin + half, bytes - half, mode);
@@ -221,13 +221,13 @@ std::size_t Userfaultfd::moved_untold(const std::byte* destination, const std::b
                                       std::size_t bytes) const noexcept {
   std::array<bool, pages_at_once> here, there;
   for (std::size_t done = 0; done < bytes;) {
-    const std::size_t pages = (bytes - done) / page_bytes;
+    const std::size_t pages = (bytes - done) / page_size;
     const std::size_t count = std::min(backed(pagemap_.get(), destination + done, pages, here),
                                        backed(pagemap_.get(), source + done, pages, there));
     for (std::size_t i = 0; i < count; ++i)
-      if (!here[i] || there[i]) return done + i * page_bytes;
+      if (!here[i] || there[i]) return done + i * page_size;
     if (count == 0) return done;
-    done += count * page_bytes;
+    done += count * page_size;
   }
   return bytes;
 }

@@ -33,7 +33,7 @@ namespace {
 constexpr std::size_t regions_per_scan = 2048;  // 48 KiB; the kernel fills 512 at a time
 // A system call that clears one entry costs as much as walking past 110 empty ones (1.1 us against 10 ns each), so
 // touched pages nearer than this are cleared in one call.
-constexpr std::size_t zap_gap_bytes = 96 * page_size;
+const std::size_t zap_gap_bytes = 96 * page_size;
 constexpr int madvise_populate_write = 23;  // Linux 5.14
 
 std::uint64_t address(const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p); }

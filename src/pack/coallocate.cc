@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/architecture.h"
 #include "base/arithmetic.h"
 
 namespace vedette {
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::size_t most_open_regions = 64;   // packing is flat beyond it on the traces of our models
 constexpr std::size_t most_region_chunks = 32;  // keeps one region's addresses from growing over the whole step
-constexpr std::uint64_t page = 4096;
+const std::uint64_t page = page_size;
 
 struct Block {                                                 // a lone tensor, or a region of several
   std::uint64_t used = 0;                                      // bytes, from the block's begin

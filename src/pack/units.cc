@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/architecture.h"
 #include "base/readable.h"
 
 namespace vedette {
@@ -269,7 +270,7 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, With
               .device = log.device,
               .notes = log.notes,
               .layers = log.layers,
-              .page_bytes = {4096}};
+              .page_bytes = {page_size}};
   std::vector<std::optional<TensorIndex>> index(log.tensors.size());
   const auto last = static_cast<std::int64_t>(log.ops.size()) - 1;
   trace.ops.reserve(log.ops.size());

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/architecture.h"
 #include "base/readable.h"
 #include "os/probe.h"
 
@@ -14,7 +15,7 @@ Error unsupported(std::string message) { return {.cause = Cause::unsupported, .m
 
 }  // namespace
 
-Bytes memory_of_the_machine() noexcept { return {static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * 4096}; }
+Bytes memory_of_the_machine() noexcept { return {static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * page_size}; }
 
 Result<void> valid_fast_memory(const SessionOptions& options) {
   const std::uint64_t chunk = options.chunk.value;

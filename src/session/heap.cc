@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/architecture.h"
 #include "base/arithmetic.h"
 #include "base/assert.h"
 
 namespace vedette {
 namespace {
 
-constexpr std::uint64_t page = 4096;
+const std::uint64_t page = page_size;
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <system_error>
 
+#include "base/architecture.h"
 #include "base/gpu_name.h"
 #include "base/readable.h"
 #include "base/uncancelled.h"
@@ -43,8 +44,9 @@ std::vector<std::string_view> names_of_host_trackers() {
 
 Result<void> validate(const SessionOptions& options) {
   const std::uint64_t chunk = options.chunk.value;
-  if (chunk < 16 * kib || (chunk & (chunk - 1)) != 0)
-    return unsupported("chunk must be a power of two of at least 16 KiB");
+  const Bytes least{std::max<std::uint64_t>(16 * kib, page_size)};
+  if (chunk < least.value || (chunk & (chunk - 1)) != 0)
+    return unsupported("chunk must be a power of two of at least " + std::to_string(least.value / kib) + " KiB");
   if (auto valid = detail::valid_fast_memory(options); !valid) return valid;
   if (options.ranks == 0) return unsupported("ranks is 0; it counts this process, so it is at least 1");
   if (options.table_memory.value > 0)

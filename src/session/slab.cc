@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/architecture.h"
 #include "base/arithmetic.h"
 #include "base/assert.h"
 
 namespace vedette {
 namespace {
 
-constexpr std::uint64_t page = 4096;
+const std::uint64_t page = page_size;
 
 // Four classes to a power of two, multiples of 64: at most a quarter is lost.
 std::uint64_t size_class(std::uint64_t bytes) {

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/architecture.h"
 #include "simulated_gpu/managed.h"
 
 namespace vedette::simulated {
@@ -26,14 +26,9 @@ constexpr int hole = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 struct sigaction before {};
 
-bool is_write(const void* context) {
-  constexpr greg_t write = 2;  // of the x86-64's page fault error code
-  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & write) != 0;
-}
-
 void on_fault(int number, siginfo_t* info, void* context) {
   ManagedPages* const managed = managed_pages_if_any();
-  if (managed != nullptr && managed->fault(reinterpret_cast<std::uintptr_t>(info->si_addr), is_write(context))) return;
+  if (managed != nullptr && managed->fault(reinterpret_cast<std::uintptr_t>(info->si_addr), was_write(context))) return;
   char text[320];
   if (memory().fault(reinterpret_cast<std::uintptr_t>(info->si_addr), text, sizeof text) != nullptr) {
     if (::write(STDERR_FILENO, text, std::strlen(text)) < 0) std::abort();

@@ -10,11 +10,8 @@
 //
 // XXH3 hashes some 10 GB/s on one core, several times a disk's bandwidth. A slot's hash is that of its last successful
 // transfer. A chunk that was hashed when it was written, or found unchanged, is not hashed again when it is fetched.
-#if defined(__x86_64__)
-#include <xxh_x86dispatch.h>  // as wide as the processor's vectors
-#else
-#include <xxhash.h>
-#endif
+#include "base/architecture.h"
+#include VEDETTE_XXHASH
 
 #include <algorithm>
 #include <cerrno>

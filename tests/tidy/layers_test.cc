@@ -32,7 +32,7 @@ const std::map<std::string, Layers> left_of = {
     {"moves", {"base", "model", "pack", "os"}},
     {"tier", {"base", "os"}},
     {"cuda", {"base", "os"}},
-    {"simulated_gpu", {"cuda", "adapter"}},
+    {"simulated_gpu", {"base", "cuda", "adapter"}},
     {"engine", {"base", "cuda", "moves", "model", "pack", "sim", "policy", "os", "tier"}},
     {"session", {"base", "cuda", "moves", "model", "pack", "sim", "policy", "os", "tier", "engine", "share"}},
     {"adapter",

@@ -108,6 +108,15 @@ TEST(Tidy, TheEnvironmentIsReadWhereItCanBeTrusted) {
     EXPECT_FALSE(std::regex_search(file.text, unsafe)) << file.path << ": secure_getenv, not getenv";
 }
 
+// Processors differ in one file, so that another one is a change of that file.
+TEST(Tidy, TheProcessorIsAskedForInOneFile) {
+  const std::regex asked("__x86_64__|__aarch64__|__i386__|\\bREG_[A-Z]+\\b|immintrin|__builtin_ia32");
+  for (const Source& file : sources({"src", "include", "profiler", "python"}, {".h", ".cc"})) {
+    const bool there = file.path.starts_with("src/base/architecture.");
+    EXPECT_EQ(std::regex_search(file.text, asked), there) << file.path << ": ask base/architecture.h";
+  }
+}
+
 // Texts of files could steer the terminal.
 TEST(Tidy, TheCommandPrintsThroughOneDoor) {
   const std::regex around("fmt::print|std::cout|std::cerr|\\bf?puts\\(|\\bf?printf\\(|\\bfwrite\\(|\\bputchar\\(");
