@@ -213,6 +213,7 @@ RunResult run_guarded(const RunOptions& options) {
                  .observer = recorder.get(),
                  .seed = options.seed,
                  .checksums = options.checksums,
+                 .share = options.share,
                  .recompute = options.recompute_all ? Recompute::always
                               : options.recompute   ? Recompute::planned
                                                     : Recompute::off}};

@@ -33,7 +33,8 @@ struct RunOptions {
   std::string policy = "vedette", fast = "dram", slow = "nvme:.", profile, tracker = "best";
   std::uint64_t table_memory = 0;  // of fast_memory, on a GPU: for the hot rows of tables
   bool checksums = false;          // of the bytes in the slow tier
-  std::string max_writes = {};     // as SessionOptions has it, and the next
+  std::string max_writes = {};     // as SessionOptions has it, and the next two
+  std::string share = {};
   std::uint32_t warmup_steps = 1;
   bool recompute = false;      // as the policy plans
   bool recompute_all = false;  // at every opportunity

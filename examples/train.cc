@@ -89,7 +89,8 @@ std::vector<std::string> words_of(const RunOptions& options) {
     if (!options.profile.empty()) words.insert(words.end(), {"--profile", options.profile});
     if (options.checksums) words.push_back("--checksums");
     if (options.warmup_steps != 1) words.insert(words.end(), {"--warmup", std::to_string(options.warmup_steps)});
-    if (!options.max_writes.empty()) words.insert(words.end(), {"--max-writes", options.max_writes});
+    for (const auto& [name, word] : {std::pair{"--max-writes", options.max_writes}, {"--share", options.share}})
+      if (!word.empty()) words.insert(words.end(), {name, word});
     if (options.table_memory > 0) words.insert(words.end(), {"--table-memory", std::to_string(options.table_memory)});
     if (options.recompute) words.push_back("--recompute");
     if (options.recompute_all) words.push_back("--recompute-all");
@@ -314,7 +315,8 @@ void require_sense(const Arguments& arguments) {
   if (!options.record.empty()) Recorder::may_open(options.record).value();
 }
 
-void add_rank_options(CLI::App& app, RunOptions& options) {
+void add_options_of_processes(CLI::App& app, RunOptions& options) {
+  app.add_option("--share", options.share, "auto, or a socket: the memory is shared by a `vedette daemon`");
   app.add_option("--ranks", options.ranks,
                  "train data parallel in so many processes of this machine; torchrun starts them on several")
       ->capture_default_str()
@@ -377,7 +379,7 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
       ->check(CLI::IsMember(tracker_words()));
   app.add_flag("--step-in-backward", options.step_in_backward,
                "update each parameter as soon as its gradient is there; with --compare, the plain run does not");
-  add_rank_options(app, options);
+  add_options_of_processes(app, options);
   app.add_option("--table-memory", arguments.table_memory,
                  "with --device cuda: so much of the budget is for the hot rows of larger tables");
   app.add_option("--warmup", options.warmup_steps, "steps before the one that is profiled")->capture_default_str();
