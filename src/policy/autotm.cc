@@ -5,21 +5,28 @@
 //   users, beside an op (asynchronous: the op takes the longer of its time and of the moves beside it) or between two
 //   (synchronous: it blocks). Minimise the step; the tensors in fast memory during an op, with its workspace, stay
 //   within the limit.
+//   Where ops can use slow memory in place, a static plan, too: each tensor lies in one tier for all its life, and an
+//   op takes longer by what it reads and writes in slow memory. The one whose step is shorter is the plan.
 // Changed: a gap between two users is away once at most and pays both moves; the code pays a write once a tensor.
 //   Weights take part across the step's seam, so the code's "in DRAM for ever" is a gap that is not taken. A program of
 //   thousands of gaps is more than a free solver proves: at most 32 gaps take part, those of most bytes x time over the
 //   limit first, in eight rounds, each with four places for either move where there are more than 12; the rest leaves
 //   on demand. Branch and bound stops within 0.5 % or after a number of nodes, because a policy sees no clock;
 //   Plan::reasons says how far from proven it stopped. The defragmentation loop is the allocator's affair.
-// Partial: times of each op for each placement of its operands, and of each algorithm: a trace has one time an op.
+// Partial: times of each op for each placement of its operands are its time and that of its bytes in slow memory, not a
+//   profile of each; one program of both kinds of choices; times of each algorithm: a trace has one time an op.
 //
 // Cost of prepare: at most `most_rounds` programs.
 #include <algorithm>
+#include <optional>
 #include <string>
 
+#include "policy/autotm/one_tier.h"
 #include "policy/autotm/program.h"
 #include "policy/canvas/ledger_policy.h"
+#include "policy/canvas/op_times.h"
 #include "policy/makers.h"
+#include "policy/vedette/rehearsal.h"
 
 namespace vedette {
 namespace {
@@ -40,9 +47,24 @@ class AutoTm final : public LedgerPolicy {
     for (std::size_t round = 0; round < most_rounds && !ledger.fits(); ++round) {
       if (!improve(ledger, reasons)) break;
     }
-    if (!ledger.settle()) return no_room(ledger);
-    Plan plan = ledger.write();
-    plan.reasons = std::move(reasons);
+    std::optional<Plan> moving;
+    if (ledger.settle()) moving = ledger.write();
+    if (moving) moving->reasons = std::move(reasons);
+    if (auto plan = static_plan(ledger, moving)) return *std::move(plan);
+    return moving ? *std::move(moving) : Result<Plan>(no_room(ledger));
+  }
+
+  // Where ops can use slow memory in place, and a step is shorter so than by moves.
+  static std::optional<Plan> static_plan(const Ledger& ledger, const std::optional<Plan>& moving) {
+    const auto chosen = autotm::one_tier(ledger.trace(), ledger.machine(), most_nodes, good_enough);
+    if (!chosen) return std::nullopt;
+    Plan plan = autotm::plan_of(ledger.trace(), ledger.machine(), *chosen);
+    const Rehearsal rehearsal(ledger.trace(), ledger.machine());
+    const auto there = rehearsal.of(plan), moved = moving ? rehearsal.of(*moving) : std::nullopt;
+    if (!there || (moved && moved->cost <= there->cost)) return std::nullopt;
+    plan.reasons.push_back("static: " + std::to_string(std::ranges::count(chosen->far, 1)) +
+                           " tensors lie in slow memory, where ops use them for " + readable_ms(chosen->in_place) +
+                           (chosen->proven ? "" : "; the program was stopped at its limit of nodes"));
     return plan;
   }
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <random>
 
-#include "policy/autotm/program.h"
 #include "policy/canvas/holes.h"
 #include "policy/canvas/residence.h"
 #include "support/generate_trace.h"
@@ -363,81 +362,6 @@ TEST(Belady, MissesNoMoreThanAnyDemandPolicyForEqualSizes) {
           << "arbitrary, seed " << seed;
     }
   }
-}
-
-// ---- AutoTM against brute force ----
-
-// Small steps with up to six tensors, random uses and times.
-Trace tiny(std::uint64_t seed) {
-  std::uint64_t state = seed;
-  const auto draw = [&](std::uint64_t below) {
-    return (state = state * 6364136223846793005ULL + 1442695040888963407ULL, (state >> 33) % below);
-  };
-  Trace made;
-  const auto tensors = static_cast<std::uint32_t>(3 + draw(4));
-  for (std::uint32_t t = 0; t < tensors; ++t)
-    made.tensors.push_back({.name = "t", .bytes = {kilo * (1 + draw(3))}, .kind = TensorKind::activation});
-  for (std::uint32_t t = 0; t < tensors; ++t)
-    made.ops.push_back({.name = "f", .time = {static_cast<std::int64_t>(500 + draw(9000))}, .writes = {{t}}});
-  for (std::uint32_t t = tensors; t-- > 0;)
-    made.ops.push_back({.name = "b", .time = {static_cast<std::int64_t>(500 + draw(9000))}, .reads = {{t}}});
-  return made;
-}
-
-class BruteForce {
- public:
-  BruteForce(planning::Ledger& ledger, const std::vector<autotm::Candidate>& candidates)
-      : ledger_(ledger), candidates_(candidates) {}
-  double best() {
-    choose(0);
-    return best_;
-  }
-
- private:
-  void choose(std::size_t c) {
-    if (c == candidates_.size()) {
-      if (ledger_.fits()) best_ = std::min(best_, autotm::objective(ledger_, candidates_, chosen_));
-      return;
-    }
-    choose(c + 1);
-    for (const std::uint32_t out : candidates_[c].out) {
-      for (const std::uint32_t in : candidates_[c].in) {
-        if (in < out + 2) continue;
-        chosen_.push_back({.candidate = c, .out = out, .in = in});
-        ledger_.leave(candidates_[c].gap, autotm::absence(ledger_, candidates_[c], chosen_.back()));
-        choose(c + 1);
-        ledger_.stay(candidates_[c].gap);
-        chosen_.pop_back();
-      }
-    }
-  }
-  planning::Ledger& ledger_;
-  const std::vector<autotm::Candidate>& candidates_;
-  std::vector<autotm::Chosen> chosen_;
-  double best_ = std::numeric_limits<double>::infinity();
-};
-
-TEST(AutoTm, EqualsBruteForceOnUpToSixTensors) {
-  if (!autotm::solver_present()) GTEST_SKIP() << "this build has no COIN-OR Cbc (coinor-libcbc-dev)";
-  int compared = 0;
-  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    const Trace trace = tiny(seed);
-    const Bytes least = testing::smallest_fast_tier(trace, {kilo});
-    const Machine machine = testing::two_tiers(
-        {(least.value + planning::Ledger(trace, testing::two_tiers({1})).peak().value) / 2 / kilo * kilo});
-    planning::Ledger ledger(trace, machine);
-    if (ledger.fits()) continue;
-    // Few places a gap, so that trying all of them takes a moment.
-    const std::vector<autotm::Candidate> found = autotm::candidates(ledger, 6, trace.tensors.size() > 4 ? 3 : 4);
-    const auto solution = autotm::solve(ledger, found, 100'000);
-    ASSERT_TRUE(solution.has_value()) << "seed " << seed;
-    EXPECT_TRUE(solution->proven);
-    const double best = BruteForce(ledger, found).best();
-    if (std::isinf(best)) continue;  // nothing fits; the program then asks for as much as there is
-    EXPECT_NEAR(solution->time, best, 1.0) << "seed " << seed;
-    ++compared;
-  }
-  EXPECT_GT(compared, 4);
 }
 
 }  // namespace

@@ -11,10 +11,6 @@
 #include <map>
 #include <set>
 
-#ifdef VEDETTE_HAVE_CBC
-#include <coin/Cbc_C_Interface.h>
-#endif
-
 namespace vedette::autotm {
 
 using namespace planning;
@@ -100,13 +96,6 @@ double objective(const Ledger& ledger, const std::vector<Candidate>& candidates,
   return sum;
 }
 
-#ifndef VEDETTE_HAVE_CBC
-
-bool solver_present() noexcept { return false; }
-std::optional<Solution> solve(const Ledger&, const std::vector<Candidate>&, int, double) { return std::nullopt; }
-
-#else
-
 namespace {
 
 // Columns: for each candidate its outs, then its ins; then one y for each op that moves may run beside.
@@ -115,11 +104,11 @@ class Program {
   Program(const Ledger& ledger, const std::vector<Candidate>& candidates) : ledger_(ledger), candidates_(candidates) {
     for (std::size_t c = 0; c < candidates.size(); ++c) {
       const Gap& gap = ledger.gaps()[candidates[c].gap];
-      first_.push_back(static_cast<int>(cost_.size()));
+      first_.push_back(static_cast<int>(program_.cost.size()));
       for (const std::uint32_t e : candidates[c].out) add_move(c, e, e == gap.after, true);
       for (const std::uint32_t f : candidates[c].in) add_move(c, f, f == gap.before, false);
     }
-    binaries_ = static_cast<int>(cost_.size());
+    program_.binaries = static_cast<int>(program_.cost.size());
     for (std::uint32_t i = 0; i < ledger.ops(); ++i) fixed_ += millis(ledger.trace().ops[i].time.value);
     for (const auto& [op, moves] : beside_) add_op(op, moves);
     for (std::size_t c = 0; c < candidates.size(); ++c) add_gap(c);
@@ -127,33 +116,11 @@ class Program {
   }
 
   std::optional<Solution> solve(int most_nodes, double gap) {
-    std::vector<int> starts = {0}, rows;
-    std::vector<double> values;
-    for (const auto& column : columns_) {
-      for (const auto& [row, value] : column) rows.push_back(row), values.push_back(value);
-      starts.push_back(static_cast<int>(rows.size()));
-    }
-    std::vector<double> low(cost_.size()), high(cost_.size(), 1.0);
-    for (std::size_t x = static_cast<std::size_t>(binaries_); x < high.size(); ++x) high[x] = 1e12;
-    Cbc_Model* model = Cbc_newModel();
-    Cbc_loadProblem(model, static_cast<int>(cost_.size()), static_cast<int>(row_low_.size()), starts.data(),
-                    rows.data(), values.data(), low.data(), high.data(), cost_.data(), row_low_.data(),
-                    row_high_.data());
-    for (int x = 0; x < binaries_; ++x) Cbc_setInteger(model, x);
-    Cbc_setParameter(model, "log", "0");
-    Cbc_setParameter(model, "threads", "0");
-    Cbc_setParameter(model, "maxNodes", std::to_string(most_nodes).c_str());
-    Cbc_setParameter(model, "ratioGap", std::to_string(gap).c_str());
-    Cbc_solve(model);
-    std::optional<Solution> found;
-    const double* solution =
-        Cbc_numberSavedSolutions(model) > 0 || Cbc_isProvenOptimal(model) ? Cbc_getColSolution(model) : nullptr;
-    if (solution != nullptr && !Cbc_isProvenInfeasible(model)) {
-      found = read(solution);
-      found->proven = Cbc_isProvenOptimal(model) != 0;
-      found->bound = std::min((Cbc_getBestPossibleObjValue(model) + fixed_) * 1e6, found->time);
-    }
-    Cbc_deleteModel(model);
+    const auto solved = autotm::solve(program_, most_nodes, gap);
+    if (!solved) return std::nullopt;
+    Solution found = read(solved->x.data());
+    found.proven = solved->proven;
+    found.bound = std::min((solved->bound + fixed_) * 1e6, found.time);
     return found;
   }
 
@@ -163,23 +130,23 @@ class Program {
 
   void add_move(std::size_t c, std::uint32_t op, bool blocks, bool out) {
     const double time = millis(move_time_of(ledger_, candidates_[c], out));
-    if (!blocks) beside_[op % ledger_.ops()].emplace_back(static_cast<int>(cost_.size()), time);
-    cost_.push_back(blocks ? time : 0);
-    columns_.emplace_back();
+    if (!blocks) beside_[op % ledger_.ops()].emplace_back(static_cast<int>(program_.cost.size()), time);
+    program_.cost.push_back(blocks ? time : 0);
+    program_.columns.emplace_back();
   }
 
   int add_row(double low, double high) {
-    row_low_.push_back(low);
-    row_high_.push_back(high);
-    return static_cast<int>(row_low_.size()) - 1;
+    program_.row_low.push_back(low);
+    program_.row_high.push_back(high);
+    return static_cast<int>(program_.row_low.size()) - 1;
   }
 
   // y_i is the time of moves beside op i beyond the op's.
   void add_op(std::uint32_t op, const std::vector<std::pair<int, double>>& moves) {
     const int row = add_row(-1e12, millis(ledger_.trace().ops[op].time.value));
-    for (const auto& [column, time] : moves) columns_[static_cast<std::size_t>(column)].emplace_back(row, time);
-    columns_.push_back({{row, -1.0}});
-    cost_.push_back(1);
+    for (const auto& [column, time] : moves) program_.columns[static_cast<std::size_t>(column)].emplace_back(row, time);
+    program_.columns.push_back({{row, -1.0}});
+    program_.cost.push_back(1);
   }
 
   void add_gap(std::size_t c) {
@@ -237,7 +204,7 @@ class Program {
           column(first_[c] + static_cast<int>(candidate.out.size() + k)).emplace_back(row, -size);
       }
     }
-    row_low_[static_cast<std::size_t>(row)] = std::min(megabytes(load - ledger_.capacity()), most);
+    program_.row_low[static_cast<std::size_t>(row)] = std::min(megabytes(load - ledger_.capacity()), most);
   }
 
   Solution read(const double* solution) const {
@@ -257,27 +224,21 @@ class Program {
     return found;
   }
 
-  std::vector<std::pair<int, double>>& column(int index) { return columns_[static_cast<std::size_t>(index)]; }
+  std::vector<std::pair<int, double>>& column(int index) { return program_.columns[static_cast<std::size_t>(index)]; }
 
   const Ledger& ledger_;
   const std::vector<Candidate>& candidates_;
   std::vector<int> first_;  // [candidate]: its first column
-  int binaries_ = 0;
+  BinaryProgram program_;
   double fixed_ = 0;  // ms of ops
-  std::vector<double> cost_, row_low_, row_high_;
-  std::vector<std::vector<std::pair<int, double>>> columns_;  // (row, value)
   std::map<std::uint32_t, std::vector<std::pair<int, double>>> beside_;
 };
 
 }  // namespace
 
-bool solver_present() noexcept { return true; }
-
 std::optional<Solution> solve(const Ledger& ledger, const std::vector<Candidate>& candidates, int most_nodes,
                               double gap) {
   return Program(ledger, candidates).solve(most_nodes, gap);
 }
-
-#endif
 
 }  // namespace vedette::autotm

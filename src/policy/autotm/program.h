@@ -1,10 +1,11 @@
 // AutoTM's integer program over a Ledger, and its solution: apart from the policy, so that a test can hold it against
-// brute force. Pure; the solver (COIN-OR Cbc) is one thread and is stopped by a count of nodes.
+// brute force. Pure.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "policy/autotm/solver.h"
 #include "policy/canvas/ledger.h"
 
 namespace vedette::autotm {
@@ -40,7 +41,6 @@ double objective(const planning::Ledger& ledger, const std::vector<Candidate>& c
                  const std::vector<Chosen>& chosen);
 planning::Absence absence(const planning::Ledger& ledger, const Candidate& candidate, const Chosen& chosen);
 
-bool solver_present() noexcept;
 // Stops within `gap` (a share) of the best. nullopt: none was found within `most_nodes`, or there is no solver.
 std::optional<Solution> solve(const planning::Ledger& ledger, const std::vector<Candidate>& candidates, int most_nodes,
                               double gap = 0);
