@@ -1,8 +1,8 @@
 // What the probe uses of CUDA's driver interface beside src/cuda/api.h, whose names it has, too.
 //
-// Source: cuda.h of CUDA 13.5 (CUDA_VERSION 13050); all of it is the same in 13.0, and all but CUmemcpyAttributes
-// (12.8) in 12.2. The names are cuda.h's, without its prefixes. tests/bench/gpu_layout.cc compares every size, offset
-// and number with the real header where one is installed.
+// Source: cuda.h of CUDA 13.5 (CUDA_VERSION 13050); all of it is the same in 13.0 and in 12.2. The names are cuda.h's,
+// without its prefixes. tests/bench/gpu_layout.cc compares every size, offset and number with the real header where one
+// is installed.
 #pragma once
 #include "cuda/api.h"
 
@@ -12,12 +12,6 @@ using namespace cuda;
 
 using Module = struct ModuleTag*;  // CUmodule
 using Function = struct FunctionTag*;
-
-struct CopyAttributes {         // CUmemcpyAttributes
-  int source_access_order = 1;  // CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
-  Location source_hint, destination_hint;
-  unsigned flags = 1;  // CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE
-};
 
 constexpr unsigned stream_wait_value_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
 constexpr unsigned host_allocate_mapped = 2;        // CU_MEMHOSTALLOC_DEVICEMAP

@@ -44,6 +44,12 @@ struct AllocationProperties {      // CUmemAllocationProp
   } flags;
 };
 
+struct CopyAttributes {         // CUmemcpyAttributes
+  int source_access_order = 1;  // CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+  Location source_hint, destination_hint;
+  unsigned flags = 1;  // CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE
+};
+
 enum class Attribute : int {  // CUdevice_attribute
   multiprocessor_count = 16,
   l2_cache_size = 38,

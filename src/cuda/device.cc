@@ -70,6 +70,10 @@ Result<void> Device::copy(StreamHandle stream, Address to, Address from, Bytes b
   return driver_->error(number, "copying " + readable(bytes) + " between a GPU and its host");
 }
 
+Result<void> Device::copy_together(StreamHandle stream, std::span<const Copy> copies) const {
+  return driver_->check(driver_->batched_copies()(stream, copies), "copying between a GPU and its host");
+}
+
 Result<void> Device::fill(StreamHandle stream, Address to, unsigned char value, Bytes bytes) const {
   return driver_->check(calls().fill(to, value, bytes.value, stream), "filling GPU memory");
 }

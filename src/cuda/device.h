@@ -6,6 +6,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "cuda/driver.h"
@@ -38,6 +39,8 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // Queues a copy; host memory must be pinned for it to be asynchronous. Neither address is looked at before.
   Result<void> copy(StreamHandle, Address to, Address from, Bytes) const;
+  // Queues copies that do not overlap, in one call of the driver: it has batched_copies(). Refused: some may be queued.
+  Result<void> copy_together(StreamHandle, std::span<const Copy>) const;
   Result<void> fill(StreamHandle, Address to, unsigned char value, Bytes) const;
 
  private:

@@ -63,6 +63,7 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& file) {
     return Error{
         .cause = Cause::unsupported,
         .message = file + " is of CUDA " + std::to_string(version / 1000) + "; install a driver for CUDA 12 or newer"};
+  driver->batched_copies_ = BatchedCopies(driver->calls_.procedure, version);
   return std::shared_ptr<const Driver>(std::move(driver));
 }
 

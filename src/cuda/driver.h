@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "cuda/api.h"
+#include "cuda/batched_copies.h"
 #include "vedette/result.h"
 
 namespace vedette::cuda {
@@ -26,6 +27,7 @@ class Driver {
   static Result<std::shared_ptr<const Driver>> load(const std::string& file = "libcuda.so.1");
 
   const Calls& calls() const noexcept { return calls_; }
+  const BatchedCopies& batched_copies() const noexcept { return batched_copies_; }  // false: a driver before CUDA 12.8
   // `doing` begins the sentence: "copying 2 MiB to the host".
   Result<void> check(int error, std::string_view doing) const;
   // Of a number that is not 0. The remedy depends on whose memory was wanted.
@@ -34,6 +36,7 @@ class Driver {
 
  private:
   Calls calls_;
+  BatchedCopies batched_copies_;
 };
 
 }  // namespace vedette::cuda

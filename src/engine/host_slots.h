@@ -63,6 +63,7 @@ class HostSlots {
 
   std::byte* memory(HostSlot slot) const;  // of a near one; nullptr: it is not near
   cuda::StreamPoint filled_at(HostSlot slot) const { return slots_[slot.value].filled; }
+  void will_fill(HostSlot slot) { slots_[slot.value].needed = true; }       // it goes nowhere before filled()
   void filled(HostSlot slot, cuda::StreamPoint copied);                     // the copy that fills it is queued
   void is_read(HostSlot slot, cuda::StreamPoint copied);                    // a copy that reads it is queued
   bool was_far(HostSlot slot) const { return slots_[slot.value].was_far; }  // since it was filled

@@ -182,10 +182,7 @@ bool PlaceExecutor::clear(const std::vector<BlockIndex>& blocks, MoveCause cause
   bool all = true;
   for (const BlockIndex block : blocks) all = may_leave(block) && all;
   if (!all) return false;
-  for (const BlockIndex block : blocks) {
-    left = evict(block, cause);
-    if (!left) break;
-  }
+  left = evict_all(blocks, cause);
   return true;
 }
 

@@ -62,7 +62,7 @@ class PlaceExecutor {
     cuda::StreamHandle stream = nullptr;  // of the copy; of a drop, a stream whose latest work is the block's last use
   };
   // Hears, under the executor's lock, of each copy: its waits are queued, and then the copy. A copy that was refused
-  // has no end.
+  // has no end. Copies of one call of the driver begin as one, and are then queued one after the other.
   class Watcher {
    public:
     virtual ~Watcher() = default;
@@ -90,7 +90,8 @@ class PlaceExecutor {
   };
   struct Counters {
     std::uint64_t evictions = 0, fetches = 0;
-    std::uint64_t misplaced = 0;  // blocks that got another place than the plan's
+    std::uint64_t batches = 0, batched = 0;  // calls of the driver with several copies, and copies in them
+    std::uint64_t misplaced = 0;             // blocks that got another place than the plan's
     Bytes evicted, fetched, live, most_live, in_use, most_in_use;
     Bytes unchanged;  // left without a copy
     Bytes shifted;    // moved inside of the device
@@ -122,6 +123,19 @@ class PlaceExecutor {
   // queued when an op begins and the bytes are there, and at the latest for the op that uses it.
   Result<void> leave(BlockIndex, bool far = false);
   Result<void> bring(BlockIndex, Place place, bool unchanged);
+  // The same of several. Copies of small ones come first, in few calls of the driver (place_batches.cc). Each is tried,
+  // and the first error is told; out_of_memory where there is no other.
+  struct Leaving {
+    BlockIndex block;
+    bool far = false;
+  };
+  struct Coming {
+    BlockIndex block;
+    Place place = {};
+    bool unchanged = false;
+  };
+  Result<void> leave_all(std::span<const Leaving>);
+  Result<void> bring_all(std::span<const Coming>);
   // Between two ops: blocks come to these places, in this order, and all others leave that may. What is in another
   // place moves inside of the device, or leaves and comes back where nothing has room meanwhile.
   struct Target {
@@ -215,6 +229,7 @@ class PlaceExecutor {
   struct Block {
     Bytes bytes;
     bool alive = false, movable = false, unchanged = false, dropped = false;
+    bool is_copied = false;  // with others: the call comes next, and nothing else has its place and its slot meanwhile
     std::uint32_t pins = 0;
     StreamPoint ready;                      // of the copy that brought it; uses run behind
     Fences uses;                            // its last use by each stream
@@ -223,10 +238,18 @@ class PlaceExecutor {
     std::optional<HostSlot> slot;
     Place dropped_from;
   };
-  struct Coming {  // it is read from the disk, and then fetched
-    BlockIndex block;
-    Place place;
-    bool unchanged = false;
+  struct Fetch {  // that has a place
+    Coming what;
+    MoveCause cause = MoveCause::planned;
+    std::uint64_t offset = 0;
+    Fences fences;  // of the place
+    BlockIndex block() const { return what.block; }
+  };
+  struct Eviction {
+    BlockIndex index;
+    std::uint64_t offset = 0;
+    MoveCause cause = MoveCause::planned;
+    BlockIndex block() const { return index; }
   };
   struct Parts {
     cuda::DeviceRange range;
@@ -253,10 +276,32 @@ class PlaceExecutor {
   Result<void> evict(BlockIndex, MoveCause);
   Result<bool> pin_for(std::span<const BlockIndex>, std::uint32_t stream, Results, Bytes result = {});
   void unpin_for(std::span<const BlockIndex>, std::uint32_t stream);
-  Result<void> copy(const Transfer&, cuda::Address to, cuda::Address from);
+  Result<void> copy(const Transfer&, const cuda::Copy&);
   void leave_without_copy(BlockIndex, MoveCause);
-  Result<void> copy_out(BlockIndex, std::uint64_t offset, MoveCause);
+  Result<void> copy_out(const Eviction&);
+  void copied_out(const Eviction&, StreamPoint);
+  void has_left(const Eviction&, const Fences& before);
   Result<void> fetch(const Coming& what, MoveCause);
+  Result<Fetch> begin_fetch(const Coming& what, MoveCause);
+  Result<void> copy_in(const Fetch&);
+  Transfer transfer_of(const Fetch&) const;
+  Transfer transfer_of(const Eviction&) const;
+  cuda::Copy copy_of(const Fetch&) const;
+  cuda::Copy copy_of(const Eviction&) const;
+  void end_fetch(const Fetch&, StreamPoint);
+  void undo_fetch(const Fetch&);
+  bool is_small(BlockIndex) const;
+  void cover_uses_of(std::span<const BlockIndex>);
+  template <class Moving>
+  bool goes_first(const std::vector<Moving>& queued, Bytes next, std::uint32_t stream, const Fences& before) const;
+  Result<StreamPoint> copy_together(std::uint32_t stream);
+  Result<void> leave_with_others(BlockIndex, MoveCause);
+  Result<void> copy_out_together();
+  Result<void> evict_all(std::span<const BlockIndex>, MoveCause);
+  bool comes_with_others(BlockIndex);
+  Result<void> come_with_others(const Coming&, MoveCause);
+  Result<void> copy_in_together();
+  void fetch_small(std::span<const BlockIndex>, bool unchanged);
   Result<void> bring_now(const Coming&);
   Result<void> shift(BlockIndex, std::uint64_t to);
   bool has_room_at(BlockIndex, std::uint64_t place) const;
@@ -305,7 +350,19 @@ class PlaceExecutor {
   Ends ends_ = Ends::marked;      // of the latest op
   bool still_ = false;            // nothing moves
   std::vector<BlockIndex> away_;  // of the op that begins
-  std::vector<Coming> coming_;
+  std::vector<Coming> coming_;    // read from the disk, and then fetched
+  struct {
+    std::vector<Eviction> out;  // copies of the next call, each behind all that it waits for; empty between ops
+    std::vector<Fetch> in;
+    bool refused = false;  // such a call, once: there are no more
+    // For use within one function, so that a steady step allocates nothing.
+    std::vector<Eviction> leaving;
+    std::vector<Fetch> coming;
+    std::vector<BlockIndex> may_leave, leave_alone;
+    std::vector<Coming> come_alone;
+    std::vector<Transfer> transfers;
+    std::vector<cuda::Copy> copies;
+  } together_;
   moves::NextUses<BlockIndex> uses_;
   moves::LookAhead ahead_;
   std::vector<Expected::Fetch> fetches_;  // that are expected

@@ -29,6 +29,7 @@ bool PlaceExecutor::give_up_a_copy() {
   for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
     Block& block = blocks_[i];
     if (!block.alive || !block.slot || !arena_.in_place({i}) || (found != nullptr && block.unchanged)) continue;
+    if (block.is_copied) continue;
     found = &block;
     if (!block.unchanged) break;
   }
@@ -42,9 +43,9 @@ bool PlaceExecutor::has_slot(BlockIndex index) const { return blocks_[index.valu
 
 void PlaceExecutor::prepare_slots(std::vector<Bytes> slots) { host_.prepare(std::move(slots)); }
 
-Result<void> PlaceExecutor::copy(const Transfer& transfer, Address to, Address from) {
+Result<void> PlaceExecutor::copy(const Transfer& transfer, const cuda::Copy& wanted) {
   if (watcher_ != nullptr) watcher_->begins(transfer);
-  if (auto queued = device_->copy(transfer.stream, to, from, transfer.bytes); !queued) return queued;
+  if (auto queued = device_->copy(transfer.stream, wanted.to, wanted.from, wanted.bytes); !queued) return queued;
   if (watcher_ != nullptr) watcher_->is_queued(transfer);
   return {};
 }
@@ -60,97 +61,151 @@ void PlaceExecutor::leave_without_copy(BlockIndex index, MoveCause cause) {
   watcher_->is_queued(transfer);
 }
 
+PlaceExecutor::Transfer PlaceExecutor::transfer_of(const Eviction& leaving) const {
+  return {.verb = Verb::evict,
+          .cause = leaving.cause,
+          .block = leaving.index,
+          .bytes = blocks_[leaving.index.value].bytes,
+          .stream = out_.handle()};
+}
+
+cuda::Copy PlaceExecutor::copy_of(const Eviction& leaving) const {
+  const Block& block = blocks_[leaving.index.value];
+  return {.to = reinterpret_cast<Address>(host_.memory(*block.slot)),
+          .from = range_.address() + leaving.offset,
+          .bytes = block.bytes};
+}
+
 // Behind the block's last uses, into its slot.
-Result<void> PlaceExecutor::copy_out(BlockIndex index, std::uint64_t offset, MoveCause cause) {
-  Block& block = blocks_[index.value];
-  if (auto made = make_slot(block); !made) return made;
+Result<void> PlaceExecutor::copy_out(const Eviction& leaving) {
+  const Block& block = blocks_[leaving.index.value];
   if (auto waits = let_wait(out_number_, block.uses); !waits) return waits;
   // A slot that was read was read by the copy that brought the block.
   if (auto waits = points_.let_wait(out_number_, block.ready); !waits) return waits;
-  const Address slot = reinterpret_cast<Address>(host_.memory(*block.slot));
-  const Transfer transfer{
-      .verb = Verb::evict, .cause = cause, .block = index, .bytes = block.bytes, .stream = out_.handle()};
-  if (auto queued = copy(transfer, slot, range_.address() + offset); !queued) return queued;
+  if (auto queued = copy(transfer_of(leaving), copy_of(leaving)); !queued) return queued;
   const auto copied = points_.mark(out_number_);
   if (!copied) {
     static_cast<void>(out_.synchronize());  // the block stays in place, and no copy of it runs on
     return copied.error();
   }
-  host_.filled(*block.slot, *copied);
+  copied_out(leaving, *copied);
+  return {};
+}
+
+// Its place is written again behind its copy.
+void PlaceExecutor::copied_out(const Eviction& leaving, StreamPoint copied) {
+  const Block& block = blocks_[leaving.index.value];
+  host_.filled(*block.slot, copied);
   ++counters_.evictions;
   counters_.evicted += block.bytes;
-  return {};
+  has_left(leaving, {copied});
+}
+
+// `before`: points to pass before the place is written again.
+void PlaceExecutor::has_left(const Eviction& leaving, const Fences& before) {
+  Block& block = blocks_[leaving.index.value];
+  if (leaving.cause == MoveCause::room) leaves_too_soon(leaving.index);
+  block.uses.clear();
+  block.ready = {};
+  block.unchanged = false;
+  arena_.remove(leaving.index);
+  remember(leaving.offset, rounded(block.bytes), before);
+  pointers_.moved(leaving.index, 0);
 }
 
 Result<void> PlaceExecutor::evict(BlockIndex index, MoveCause cause) {
   Block& block = blocks_[index.value];
-  const std::uint64_t offset = *arena_.offset(index);
+  const Eviction leaving{.index = index, .offset = *arena_.offset(index), .cause = cause};
   if (auto covered = cover_uses(block); !covered) return covered;
-  if (cause == MoveCause::room) leaves_too_soon(index);
-  Fences before;  // points to pass before the place is written again
-  if (block.unchanged) {
-    before = block.uses;
-    join(before, block.ready);
-    leave_without_copy(index, cause);
-  } else {
-    if (auto copied = copy_out(index, offset, cause); !copied) return copied;
-    before = {host_.filled_at(*block.slot)};
+  if (!block.unchanged) {
+    if (auto made = make_slot(block); !made) return made;
+    return copy_out(leaving);
   }
-  block.uses.clear();
-  block.ready = {};
-  block.unchanged = false;
-  arena_.remove(index);
-  remember(offset, rounded(block.bytes), before);
-  pointers_.moved(index, 0);
+  Fences before = block.uses;
+  join(before, block.ready);
+  leave_without_copy(index, cause);
+  has_left(leaving, before);
   return {};
 }
 
-Result<void> PlaceExecutor::fetch(const Coming& what, MoveCause cause) {
-  const BlockIndex index = what.block;
-  const HostSlot slot = *blocks_[index.value].slot;
-  if (auto there = host_.need(slot); !there) return there;
-  Block& block = blocks_[index.value];
-  const auto offset = room_for(index, block.bytes, what.place);
+// Its place is taken, and its slot stays near. Ends with end_fetch() or undo_fetch().
+Result<PlaceExecutor::Fetch> PlaceExecutor::begin_fetch(const Coming& what, MoveCause cause) {
+  const HostSlot slot = *blocks_[what.block.value].slot;
+  if (auto there = host_.need(slot); !there) return there.error();
+  const Bytes bytes = blocks_[what.block.value].bytes;
+  const auto offset = room_for(what.block, bytes, what.place);
   if (!offset) {
     host_.forget_wish(slot);
     return offset.error();
   }
-  const std::uint64_t whole = rounded(block.bytes);
-  const Fences fences = take_fences(*offset, whole);
-  const bool was_far = host_.was_far(slot);
+  return Fetch{.what = what, .cause = cause, .offset = *offset, .fences = take_fences(*offset, rounded(bytes))};
+}
+
+// No copy into the place runs.
+void PlaceExecutor::undo_fetch(const Fetch& fetch) {
+  const Block& block = blocks_[fetch.block().value];
+  host_.forget_wish(*block.slot);
+  arena_.remove(fetch.block());
+  remember(fetch.offset, rounded(block.bytes), fetch.fences);
+}
+
+PlaceExecutor::Transfer PlaceExecutor::transfer_of(const Fetch& fetch) const {
+  const Block& block = blocks_[fetch.block().value];
+  return {.verb = Verb::fetch,
+          .cause = fetch.cause,
+          .block = fetch.block(),
+          .bytes = block.bytes,
+          .slow = static_cast<std::uint8_t>(host_.was_far(*block.slot) ? 2 : 1),
+          .stream = in_.handle()};
+}
+
+cuda::Copy PlaceExecutor::copy_of(const Fetch& fetch) const {
+  const Block& block = blocks_[fetch.block().value];
+  return {.to = range_.address() + fetch.offset,
+          .from = reinterpret_cast<Address>(host_.memory(*block.slot)),
+          .bytes = block.bytes};
+}
+
+void PlaceExecutor::end_fetch(const Fetch& fetch, StreamPoint copied) {
+  const BlockIndex index = fetch.block();
+  Block& block = blocks_[index.value];
+  const bool was_far = host_.was_far(*block.slot);
+  host_.is_read(*block.slot, copied);
+  block.ready = copied;
+  block.unchanged = fetch.what.unchanged;
+  // A slot that is of no use for the block's next copy out makes room at once.
+  if (host_.has_disk() && !block.unchanged) host_.give_back(*std::exchange(block.slot, std::nullopt));
+  if (block.movable) arena_.allow_moves(index);
+  counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
+  pointers_.moved(index, range_.address() + fetch.offset);
+  ++counters_.fetches;
+  counters_.fetched += block.bytes;
+  if (was_far) counters_.from_far += block.bytes;
+}
+
+// Behind the last uses of its place, and the copy that filled its slot.
+Result<void> PlaceExecutor::copy_in(const Fetch& fetch) {
   const auto queue = [&]() -> Result<StreamPoint> {
-    if (auto waits = let_wait(in_number_, fences); !waits) return waits.error();
+    if (auto waits = let_wait(in_number_, fetch.fences); !waits) return waits.error();
+    const HostSlot slot = *blocks_[fetch.block().value].slot;
     if (auto waits = points_.let_wait(in_number_, host_.filled_at(slot)); !waits) return waits.error();
-    const Transfer transfer{.verb = Verb::fetch,
-                            .cause = cause,
-                            .block = index,
-                            .bytes = block.bytes,
-                            .slow = static_cast<std::uint8_t>(was_far ? 2 : 1),
-                            .stream = in_.handle()};
-    const Address from = reinterpret_cast<Address>(host_.memory(slot));
-    if (auto queued = copy(transfer, range_.address() + *offset, from); !queued) return queued.error();
+    if (auto queued = copy(transfer_of(fetch), copy_of(fetch)); !queued) return queued.error();
     return points_.mark(in_number_);
   };
   const auto copied = queue();
   if (!copied) {
     static_cast<void>(in_.synchronize());  // no copy into the place runs on
-    host_.forget_wish(slot);
-    arena_.remove(index);
-    remember(*offset, whole, fences);
+    undo_fetch(fetch);
     return copied.error();
   }
-  host_.is_read(slot, *copied);
-  block.ready = *copied;
-  block.unchanged = what.unchanged;
-  // A slot that is of no use for the block's next copy out makes room at once.
-  if (host_.has_disk() && !what.unchanged) host_.give_back(*std::exchange(block.slot, std::nullopt));
-  if (block.movable) arena_.allow_moves(index);
-  counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
-  pointers_.moved(index, range_.address() + *offset);
-  ++counters_.fetches;
-  counters_.fetched += block.bytes;
-  if (was_far) counters_.from_far += block.bytes;
+  end_fetch(fetch, *copied);
   return {};
+}
+
+Result<void> PlaceExecutor::fetch(const Coming& what, MoveCause cause) {
+  const auto begun = begin_fetch(what, cause);
+  if (!begun) return begun.error();
+  return copy_in(*begun);
 }
 
 std::optional<PlaceExecutor::Coming> PlaceExecutor::take_coming(BlockIndex index) {

@@ -1,5 +1,6 @@
 // Ops of the program begin and end: see place_executor.h.
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "engine/place_executor.h"
@@ -20,6 +21,12 @@ Result<void> PlaceExecutor::pin(std::span<const BlockIndex> blocks, Results resu
   }
   for (const BlockIndex index : blocks) {
     if (arena_.in_place(index)) arena_.pin(index);
+  }
+  if (away.size() > 1) {
+    fetch_small(away, results == Results::anywhere);
+    // They are pinned before a larger one takes their place.
+    for (std::size_t i = 0, came = 0; i < away.size(); ++i)
+      if (arena_.in_place(away[i])) std::swap(away[i], away[came++]);
   }
   for (std::size_t pinned = 0; pinned < away.size(); ++pinned) {
     if (!arena_.in_place(away[pinned])) {
@@ -64,11 +71,10 @@ Result<void> PlaceExecutor::pin_side_by_side(std::span<const BlockIndex> blocks,
   std::uint64_t taken = 0;
   for (const BlockIndex index : by_size) taken += rounded(blocks_[index.value].bytes);
   const auto send_away = [&](const std::vector<BlockIndex>& leaving) -> Result<void> {
-    for (const BlockIndex index : leaving) {
-      if (!may_leave(index)) continue;
-      if (auto left = evict(index, MoveCause::room); !left) return left;
-    }
-    return {};
+    std::vector<BlockIndex> those;
+    for (const BlockIndex index : leaving)
+      if (may_leave(index)) those.push_back(index);
+    return evict_all(those, MoveCause::room);
   };
   if (auto left = send_away(by_size); !left) return left;
   if (const auto there = arena_.occupants(0, {std::min(taken, arena_.bytes().value)})) {

@@ -82,16 +82,15 @@ Result<void> PlaceExecutor::rearrange(std::span<const Target> targets) {
     const auto offset = arena_.offset(each.block);
     if (offset && *offset != each.place && may_leave(each.block)) misplaced.push_back(each);
   }
-  for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
-    if (wanted[i] || !may_leave({i})) continue;
-    if (auto left = evict({i}, MoveCause::planned); !left) return left;
-  }
+  std::vector<BlockIndex> leaving;
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i)
+    if (!wanted[i] && may_leave({i})) leaving.push_back({i});
+  if (auto left = evict_all(leaving, MoveCause::planned); !left) return left;
   if (auto shifted = shift_all(misplaced); !shifted) return shifted;
-  for (const Target& each : targets) {
-    auto comes = bring_now({.block = each.block, .place = each.place, .unchanged = false});
-    if (!comes && comes.error().cause != Cause::out_of_memory) return comes;
-  }
-  return {};
+  std::vector<Coming> coming;
+  for (const Target& each : targets) coming.push_back({.block = each.block, .place = each.place});
+  auto comes = bring_all(coming);
+  return comes || comes.error().cause == Cause::out_of_memory ? Result<void>() : comes;
 }
 
 }  // namespace vedette

@@ -75,7 +75,8 @@ void DeviceReports::move_queues(cuda::StreamHandle stream) {
 void DeviceReports::move_is_queued(const MoveRecord& move, cuda::StreamHandle stream) {
   const std::lock_guard lock(mutex_);
   if (!running_) return;
-  running_->moves.push_back({.record = move, .begin = std::exchange(move_begin_, {}), .end = mark(stream)});
+  marks_->hold(move_begin_.event);  // others of the same call begin there, too
+  running_->moves.push_back({.record = move, .begin = move_begin_, .end = mark(stream)});
 }
 
 void DeviceReports::wait_queues(cuda::StreamHandle stream, bool for_room, Shared shared) {

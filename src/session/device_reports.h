@@ -46,7 +46,7 @@ class DeviceReports final : public Observer, public BirthObserver {
   void op_queues(cuda::StreamHandle stream, bool waits, Shared shared);  // its waits are queued, its work is not
   void op_is_queued(cuda::StreamHandle stream, Shared shared);
   void move_queues(cuda::StreamHandle stream);
-  // The copy of the latest move_queues() is queued; `move` lacks its times.
+  // The copy of the latest move_queues() is queued, or one of those in its call; `move` lacks its times.
   void move_is_queued(const MoveRecord& move, cuda::StreamHandle stream);
   // Work that is queued next may be late, though no op says so: it waits for room, or for bytes.
   void wait_queues(cuda::StreamHandle stream, bool for_room, Shared shared);

@@ -284,10 +284,13 @@ void GpuExecutor::restore(const PlannedPlaces& places, const StepStart* start) {
 }
 
 void GpuExecutor::bring(const OpMoves& moves) {
+  std::vector<PlaceExecutor::Coming>& coming = moves_.coming;
+  coming.clear();
   for (const OpMoves::Fetch& fetch : moves.fetches) {
     if (const BlockIndex* const block = block_of(fetch.chunks))
-      note(places_->bring(*block, fetch.place, fetch.unchanged));
+      coming.push_back({.block = *block, .place = fetch.place, .unchanged = fetch.unchanged});
   }
+  note(places_->bring_all(coming));
   for (const OpMoves::Made& made : moves.made) {  // it left for the host instead of being dropped
     const BlockIndex* const block = block_of(made.chunks);
     if (block != nullptr && !places_->is_dropped(*block)) note(places_->bring(*block, made.place, false));
@@ -392,10 +395,13 @@ void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcep
   const Marks::Mark mark = times_.end_op(op_stream_);
   if (options_.reports != nullptr) options_.reports->op_is_queued(op_stream_, mark);
   op_runs_ = false;
+  std::vector<PlaceExecutor::Leaving>& leaving = moves_.leaving;
+  leaving.clear();
   for (const OpMoves::Departure& departure : departures) {
     if (const BlockIndex* const block = block_of(departure.chunks))
-      note(places_->leave(*block, departure.target == TierIndex{2}));
+      leaving.push_back({.block = *block, .far = departure.target == TierIndex{2}});
   }
+  note(places_->leave_all(leaving));
   if (ahead_.known) note(places_->look_ahead());
   take_pending_size();
 }

@@ -211,7 +211,11 @@ class GpuExecutor final : public Executor,
   bool is_woken_ = false;  // its rest ends when an op is announced: one that was not may be about to queue its work
   std::optional<Aside> aside_;        // that runs
   std::vector<BlockIndex> operands_;  // of the running op
-  struct {                            // of a step without a plan
+  struct {                            // at one op
+    std::vector<PlaceExecutor::Coming> coming;
+    std::vector<PlaceExecutor::Leaving> leaving;
+  } moves_;
+  struct {  // of a step without a plan
     bool known = false;
     std::vector<moves::NextUses<BlockIndex>::Use> uses;
     std::vector<PlaceExecutor::Expected::Fetch> fetches;

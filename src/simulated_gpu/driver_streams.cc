@@ -24,7 +24,7 @@ std::atomic<int> retained{0};
 SIMULATED_EXPORT int cuInit(unsigned) { return enter("cuInit", false); }
 
 SIMULATED_EXPORT int cuDriverGetVersion(int* version) {
-  *version = 13000;
+  *version = options().cuda;
   return enter("cuDriverGetVersion", false);
 }
 
@@ -160,23 +160,57 @@ SIMULATED_EXPORT int cuMemcpyAsync(Address to, Address from, std::size_t bytes, 
 }
 
 namespace {
+
+bool overlap(Address a, std::size_t bytes_of_a, Address b, std::size_t bytes_of_b) {
+  return a < b + bytes_of_b && b < a + bytes_of_a;
+}
+
+// The real driver orders a call's copies in no way.
+void expect_no_overlap(const Address* to, const Address* from, const std::size_t* bytes, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t j = 0; j < count; ++j) {
+      if (i != j && (overlap(to[i], bytes[i], from[j], bytes[j]) || overlap(to[i], bytes[i], to[j], bytes[j])))
+        misuse("two copies of one call of cuMemcpyBatchAsync overlap, which nothing orders; make two calls");
+    }
+  }
+}
+
 int copy_batch(Address* to, Address* from, std::size_t* bytes, std::size_t count, void*, std::size_t* first,
                std::size_t attribute_count, StreamHandle stream) {
-  if (const int error = enter("cuMemcpyBatchAsync_v2"); error != 0) return error;
+  if (const int error = enter("cuMemcpyBatchAsync"); error != 0) return error;
   if (attribute_count != 1 || *first != 0) return error_invalid_value;  // one set of attributes for all
-  for (std::size_t i = 0; i < count; ++i)
-    copy_async(reinterpret_cast<void*>(to[i]), reinterpret_cast<const void*>(from[i]), bytes[i], stream);
+  if (stream == nullptr) return error_invalid_handle;                   // nor the default stream
+  expect_no_overlap(to, from, bytes, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int error =
+        copy_async(reinterpret_cast<void*>(to[i]), reinterpret_cast<const void*>(from[i]), bytes[i], stream, true);
+    if (error != 0) return error;
+  }
   return success;
 }
+
+int copy_batch_of_12_8(Address* to, Address* from, std::size_t* bytes, std::size_t count, void* attributes,
+                       std::size_t* first, std::size_t attribute_count, std::size_t* failed, StreamHandle stream) {
+  const int error = copy_batch(to, from, bytes, count, attributes, first, attribute_count, stream);
+  if (error != 0) *failed = SIZE_MAX;  // of no one copy
+  return error;
+}
+
+void* batch_function(const char* name, int version) {
+  if (!options().batched_copies || std::strcmp(name, "cuMemcpyBatchAsync") != 0 || version > options().cuda)
+    return nullptr;
+  if (version >= 13000) return reinterpret_cast<void*>(&copy_batch);
+  return version >= 12080 ? reinterpret_cast<void*>(&copy_batch_of_12_8) : nullptr;
+}
+
 }  // namespace
 
 // Of the one function that this driver does not export by name.
 SIMULATED_EXPORT int cuGetProcAddress_v2(const char* name, void** function, int version, std::uint64_t, int* status) {
   if (const int error = enter("cuGetProcAddress_v2", false); error != 0) return error;
-  const bool there = options().batched_copies && version >= 13000 && std::strcmp(name, "cuMemcpyBatchAsync") == 0;
-  *function = there ? reinterpret_cast<void*>(&copy_batch) : nullptr;
-  if (status != nullptr) *status = there ? 0 : 1;  // CU_GET_PROC_ADDRESS_SUCCESS, ..._SYMBOL_NOT_FOUND
-  return there ? success : error_not_found;
+  *function = batch_function(name, version);
+  if (status != nullptr) *status = *function != nullptr ? 0 : 1;  // CU_GET_PROC_ADDRESS_SUCCESS, ..._SYMBOL_NOT_FOUND
+  return *function != nullptr ? success : error_not_found;
 }
 
 SIMULATED_EXPORT int cuMemsetD8Async(Address to, unsigned char value, std::size_t bytes, StreamHandle stream) {

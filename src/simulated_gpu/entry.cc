@@ -96,13 +96,13 @@ std::vector<std::string> all_leaks() {
 
 }  // namespace
 
-int copy_async(void* to, const void* from, std::size_t bytes, void* handle) {
+int copy_async(void* to, const void* from, std::size_t bytes, void* handle, bool of_a_batch) {
   if (bytes == 0) return cuda::success;
   const auto stream = stream_of(static_cast<cuda::StreamHandle>(handle));
   const auto pageable = [&](const void* at) { return !memory().holds(at) && !memory().pinned(at, bytes); };
   const bool waits = pageable(to) || pageable(from);
   if (const int refused = waits ? stream->refuses_waits() : 0; refused != 0) return refused;
-  copy(*stream, to, from, bytes);
+  copy(*stream, to, from, bytes, of_a_batch);
   if (waits) stream->wait();
   return cuda::success;
 }

@@ -41,7 +41,8 @@ std::vector<std::string> memory_leaks();
 void tell_leaks_where_asked();  // with `leaks` of options.h: ends the process where something was not given back
 void at_exit_tell_races();      // once
 
-// A copy with one side in memory that is not pinned makes the host wait, as the real ones do.
-int copy_async(void* to, const void* from, std::size_t bytes, void* stream);
+// A copy with one side in memory that is not pinned makes the host wait, as the real ones do. `of_a_batch`: it is one
+// of those in one call.
+int copy_async(void* to, const void* from, std::size_t bytes, void* stream, bool of_a_batch = false);
 
 }  // namespace vedette::simulated

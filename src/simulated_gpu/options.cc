@@ -65,6 +65,8 @@ Options parse_options(const std::string& text) {
       options.lock = static_cast<std::size_t>(number) << 20;
     else if (key == "devices")
       options.devices = static_cast<int>(number);
+    else if (key == "cuda")
+      options.cuda = static_cast<int>(number);
     else if (key == "gbs")
       options.gbs = number;
     else if (key == "latency_us")

@@ -6,13 +6,14 @@
 //   lock_mib=N       so much of the host's memory can be pinned (0: any)
 //   devices=N         so many GPUs, which share memory and streams: a pointer is the current one's (1)
 //   gbs=X             rate of a link, each direction, in 10^9 bytes a second (0: as fast as memcpy)
-//   latency_us=N      added to each copy over a link (0)
+//   latency_us=N      added to each copy over a link (0); a third of it where copies come in one call
 //   one_engine=1      one copy engine serves both directions
 //   copies_wait=1     no copy runs beside a kernel
 //   unmap_waits=1     cuMemUnmap waits until the device is idle
 //   stale_maps=1      cuMemMap shows other memory than the one it was asked for, from its third call on
 //   managed=0         no managed memory that the device takes page by page
 //   pageable=1        the device says that it reads the host's pageable memory; page_tables=1: by the host's tables
+//   cuda=N            the driver's version: 12080 is CUDA 12.8 (13000)
 //   batched_copies=0  no cuMemcpyBatchAsync, as before CUDA 12.8
 //   fault_records=N   room for so many of CUPTI's records between two flushes; more are lost (1000000)
 //   fault_access=0    CUPTI's records of faults do not say what the access was
@@ -46,7 +47,7 @@ struct Failing {
 
 struct Options {
   std::size_t memory = std::size_t{1} << 30, context = 0, lock = 0;
-  int devices = 1;
+  int devices = 1, cuda = 13000;
   double gbs = 0, latency_us = 0;
   bool one_engine = false, copies_wait = false, unmap_waits = false, races = true, sums_vary = false, managed = true;
   bool stale_maps = false, pageable = false, page_tables = false, batched_copies = true, leaks = false;

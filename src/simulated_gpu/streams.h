@@ -104,7 +104,8 @@ void note_accesses(Stream&, std::string_view what, const std::vector<Access>& ac
 // What the default stream queues waits for all blocking streams, and what these queue waits for it.
 void order_with_default(Stream&);
 // Host or device addresses. Through an engine where one side is the host.
-void copy(Stream&, void* to, const void* from, std::size_t bytes);
-void charge_link(bool to_device, std::size_t bytes);  // on a stream's thread: returns when the link would be done
+void copy(Stream&, void* to, const void* from, std::size_t bytes, bool of_a_batch = false);
+void charge_link(bool to_device, std::size_t bytes,
+                 bool of_a_batch = false);  // on a stream's thread: returns when the link would be done
 
 }  // namespace vedette::simulated

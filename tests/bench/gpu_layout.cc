@@ -7,8 +7,6 @@
 #include <cuda.h>
 #include <nvml.h>
 
-#include <cstddef>
-
 #include "gpu_probe/driver.h"
 #include "gpu_probe/nvml.h"
 #include "support/same_signature.h"
@@ -19,17 +17,6 @@ namespace {
 using testing::same;
 using testing::same_signature;
 
-#define SAME_FIELD(Mine, mine, Theirs, theirs)                     \
-  static_assert(offsetof(Mine, mine) == offsetof(Theirs, theirs)); \
-  static_assert(sizeof(Mine::mine) == sizeof(Theirs::theirs))
-
-static_assert(sizeof(CopyAttributes) == sizeof(CUmemcpyAttributes));
-SAME_FIELD(CopyAttributes, source_access_order, CUmemcpyAttributes, srcAccessOrder);
-SAME_FIELD(CopyAttributes, source_hint, CUmemcpyAttributes, srcLocHint);
-SAME_FIELD(CopyAttributes, destination_hint, CUmemcpyAttributes, dstLocHint);
-SAME_FIELD(CopyAttributes, flags, CUmemcpyAttributes, flags);
-static_assert(same(CopyAttributes{}.source_access_order, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM));
-static_assert(same(CopyAttributes{}.flags, CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE));
 static_assert(same(stream_wait_value_at_least, CU_STREAM_WAIT_VALUE_GEQ));
 static_assert(same(host_allocate_mapped, CU_MEMHOSTALLOC_DEVICEMAP));
 static_assert(same(host_register_mapped, CU_MEMHOSTREGISTER_DEVICEMAP));

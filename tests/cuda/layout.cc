@@ -4,6 +4,7 @@
 
 #ifdef VEDETTE_CUDA_HEADERS
 #include <cuda.h>
+#include <cudaTypedefs.h>
 #include <cupti.h>
 #include <nvml.h>
 
@@ -40,6 +41,15 @@ SAME_FIELD(AllocationProperties, win32_handle_meta_data, CUmemAllocationProp, wi
 SAME_FIELD(AllocationProperties, flags, CUmemAllocationProp, allocFlags);
 static_assert(sizeof(Address) == sizeof(CUdeviceptr) && sizeof(Handle) == sizeof(CUmemGenericAllocationHandle));
 
+static_assert(sizeof(CopyAttributes) == sizeof(CUmemcpyAttributes));
+SAME_FIELD(CopyAttributes, source_access_order, CUmemcpyAttributes, srcAccessOrder);
+SAME_FIELD(CopyAttributes, source_hint, CUmemcpyAttributes, srcLocHint);
+SAME_FIELD(CopyAttributes, destination_hint, CUmemcpyAttributes, dstLocHint);
+SAME_FIELD(CopyAttributes, flags, CUmemcpyAttributes, flags);
+static_assert(same(CopyAttributes{}.source_access_order, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM));
+static_assert(same(CopyAttributes{}.flags, CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE));
+static_assert(same_signature(BatchedCopies::Since13{}, PFN_cuMemcpyBatchAsync_v13000{}));
+static_assert(same_signature(BatchedCopies::Since12_8{}, PFN_cuMemcpyBatchAsync_v12080{}));
 static_assert(same(success, CUDA_SUCCESS) && same(error_invalid_value, CUDA_ERROR_INVALID_VALUE));
 static_assert(same(error_out_of_memory, CUDA_ERROR_OUT_OF_MEMORY) && same(error_no_device, CUDA_ERROR_NO_DEVICE));
 static_assert(same(error_invalid_device, CUDA_ERROR_INVALID_DEVICE));

@@ -82,6 +82,20 @@ TEST_F(PlaceAllocations, MovesByAPlanAllocateNothing) {
   for (const BlockIndex each : {weight, other}) executor_->release(each);
 }
 
+TEST_F(PlaceAllocations, SeveralThatMoveInOneCallAllocateNothing) {
+  const BlockIndex weight = born(0), other = born(size);
+  const PlaceExecutor::Leaving out[] = {{.block = weight}, {.block = other}};
+  const PlaceExecutor::Coming in[] = {{.block = weight, .place = 2 * size}, {.block = other, .place = 0}};
+  EXPECT_EQ(of([&] {
+              op({weight, other});
+              executor_->leave_all(out).value();
+              executor_->bring_all(in).value();
+            }),
+            0u);
+  EXPECT_EQ(executor_->counters().batches, 82u);
+  for (const BlockIndex each : {weight, other}) executor_->release(each);
+}
+
 TEST_F(PlaceAllocations, FetchesOfWhatNoPlanBroughtAllocateNothing) {
   const BlockIndex weight = born(0), other = born(size);
   EXPECT_EQ(of([&] {

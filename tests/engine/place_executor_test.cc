@@ -249,9 +249,9 @@ TEST_F(Places, ADriverCallThatFailsOnceIsAnErrorThatCanBeTriedAgainOrNone) {
     bool has_another_way;  // the host waits for the work, or the driver allocates what it does not register
   };
   for (const auto& [call, has_another_way] :
-       {Call{"cuMemcpyAsync", false}, Call{"cuEventRecord", false}, Call{"cuEventCreate", false},
-        Call{"cuMemHostRegister_v2", true}, Call{"cuStreamWaitEvent", true}, Call{"cuEventQuery", true},
-        Call{"cuEventSynchronize", true}}) {
+       {Call{"cuMemcpyAsync", false}, Call{"cuMemcpyBatchAsync", true}, Call{"cuEventRecord", false},
+        Call{"cuEventCreate", false}, Call{"cuMemHostRegister_v2", true}, Call{"cuStreamWaitEvent", true},
+        Call{"cuEventQuery", true}, Call{"cuEventSynchronize", true}}) {
     std::size_t failures = 0;
     for (unsigned nth = 1; nth < 400; nth = nth * 3 / 2 + 1) {
       PlacesProgram program(3, 256_KiB);

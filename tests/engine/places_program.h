@@ -60,6 +60,7 @@ class PlacesProgram {
   std::size_t failures = 0, made_again = 0;
   bool drops = false;       // blocks are dropped, and made again before the op that needs them
   bool planned = false;     // blocks leave and come to places between ops, too
+  bool several = false;     // up to eight of them at once
   bool far = false;         // and go on to the disk
   bool foresees = false;    // ops are told what comes, which is right or wrong
   bool rearranges = false;  // now and then all blocks that stay get other places
@@ -98,7 +99,19 @@ class PlacesProgram {
     tensors_.push_back({born->block, std::vector<std::uint32_t>(words, value)});
     executor_->allow_moves(born->block);
   }
+  void move_several() {
+    std::vector<PlaceExecutor::Leaving> leaving;
+    std::vector<PlaceExecutor::Coming> coming;
+    for (auto rest = random_() % 8; rest > 0; --rest)
+      leaving.push_back({.block = any().block, .far = far && random_() % 2 == 0});
+    for (auto rest = random_() % 8; rest > 0; --rest)
+      coming.push_back({.block = any().block, .place = random_() % 256 * 512, .unchanged = random_() % 2 == 0});
+    again([&] { return executor_->leave_all(leaving); }).value();
+    static_cast<void>(executor_->bring_all(coming));
+  }
+  const Tensor& any() { return tensors_[random_() % tensors_.size()]; }
   void move_by_plan() {
+    if (several) return move_several();
     const BlockIndex block = tensors_[random_() % tensors_.size()].block;
     if (random_() % 2 == 0) {
       again([&] { return executor_->leave(block, far && random_() % 2 == 0); }).value();

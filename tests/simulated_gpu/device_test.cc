@@ -364,6 +364,21 @@ TEST_F(SimulatedGpuDeathTest, AKernelThatTouchesWhatIsNotMappedEndsTheProcess) {
       ExitedWithCode(70), "CUDA_ERROR_ILLEGAL_ADDRESS: fill touches chunk .* which has no memory");
 }
 
+void copy_twice_to_one_byte() {
+  Bench bench;
+  PinnedPool pool(bench.device, {.piece = 1_MiB});
+  const Address host = address_of(pool.take(8_KiB).value()), at = bench.range.address();
+  const cuda::Copy copies[] = {{.to = at, .from = host, .bytes = 4_KiB},
+                               {.to = at + 4095, .from = host + 4096, .bytes = 4_KiB}};
+  bench.device->copy_together(bench.stream.handle(), copies).value();
+}
+
+TEST_F(SimulatedGpuDeathTest, CopiesOfOneCallThatOverlapEndTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(copy_twice_to_one_byte(), ExitedWithCode(70),
+              "two copies of one call of cuMemcpyBatchAsync overlap, which nothing orders");
+}
+
 // As oneDNN's cache: a kernel's first run makes it.
 struct Cache {
   ~Cache() { there = false; }

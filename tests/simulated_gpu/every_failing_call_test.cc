@@ -250,7 +250,7 @@ std::vector<Share> shares() {
       {"opening",
        {"cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuMemGetInfo_v2", "cuMemGetAllocationGranularity",
         "cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemHostRegister_v2", "cuStreamCreate"}},
-      {"copies", {"cuMemcpyAsync"}},
+      {"copies", {"cuMemcpyAsync", "cuMemcpyBatchAsync"}},
       {"launches", {"launch"}},
       {"waits", {"cuStreamWaitEvent", "cuStreamSynchronize", "cuEventSynchronize"}},
       {"questions", {"cuEventQuery", "cuEventElapsedTime", "cuCtxGetCurrent"}},

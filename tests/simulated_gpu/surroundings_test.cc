@@ -66,7 +66,10 @@ class Surroundings : public ::testing::Test {
 TEST_F(Surroundings, BytesOfTheDeviceAreComparedThereToTheLastOne) {
   adapter::GpuStorages& storages = adapter::GpuStorages::open();
   constexpr std::int64_t piece = 64 << 20;  // that one kernel compares
-  const auto copies = [] { return control().calls()["cuMemcpyAsync"] + control().calls()["cudaMemcpyAsync"]; };
+  const auto copies = [] {
+    auto calls = control().calls();
+    return calls["cuMemcpyAsync"] + calls["cuMemcpyBatchAsync"] + calls["cudaMemcpyAsync"];
+  };
   for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{7}, std::int64_t{8}, std::int64_t{4099}, piece + 8}) {
     const auto options = at::TensorOptions().dtype(at::kByte).device(device);
     at::Tensor one = at::full({bytes}, 3, options), other = at::full({bytes}, 3, options);
