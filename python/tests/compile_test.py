@@ -39,6 +39,15 @@ class Net(nn.Module):
         return self.layers(x).softmax(-1).log()
 
 
+class Mixed(Net):
+    """In bfloat16 by autocast, inside of what is compiled."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.layers(x)
+        return y.float().softmax(-1).log()
+
+
 class Scaled(nn.Module):
     def __init__(self):
         super().__init__()
@@ -112,6 +121,25 @@ class Compiled(unittest.TestCase):
 
     def test_matrix_products_and_what_is_fused_around_them(self):
         self.assertGreater(self.kernels(self.compare(Net, rows)), 5)
+
+    def test_autocast_and_recomputation(self):
+        """Recomputed ops run as they ran: with the kernels that were compiled, and in autocast's types."""
+
+        def train(guard=None):
+            torch._dynamo.reset()
+            gc.collect()
+            run = Run(Mixed, rows, guard=guard)
+            return run.steps(8, forward=torch.compile(run.model))
+
+        plain = train()
+        for recompute in ("planned", "always"):
+            with folder() as place, vedette.Guard("4MiB", slow=f"nvme:{place}", chunk=chunk, recompute=recompute) as guard:
+                run = train(lambda: guard)
+                print(f"{recompute}: {guard.phase}, {guard.counters.bytes_recomputed >> 10} KiB recomputed", flush=True)
+                self.assertEqual(run.losses, plain.losses)
+                self.assertEqual(run.state(), plain.state())
+                self.assertGreater(guard.counters.bytes_in + guard.counters.bytes_recomputed, 0)
+                del run
 
     def test_kernels_alone(self):
         self.assertGreater(self.kernels(self.compare(Pointwise, flat, compile_blocks)), 20)

@@ -426,6 +426,10 @@ def add_in_place():
         trainings.in_halves_and_thirds(in_place_adapters, recompute=recompute)
 
 
+def over_a_slow_link():
+    trainings.in_halves_and_thirds(trainings.train_decoder)
+
+
 def keep_views():
     trainings.in_halves_and_thirds(saved_views)
 
@@ -456,6 +460,14 @@ class Reports(on_simulated_gpu.Processes):
 
     def test_22_views_that_alone_are_saved(self):
         self.run_there(keep_views)
+
+
+class ASlowLink(on_simulated_gpu.Processes):
+    functions = (over_a_slow_link,)
+    environment = {"SIMULATED_GPU": "gbs=0.2 latency_us=500 one_engine=1"}
+
+    def test_2_backward_comes_before_the_copies(self):
+        self.run_there(over_a_slow_link)
 
 
 class HostMemory(on_simulated_gpu.Processes):

@@ -82,6 +82,18 @@ def result(model, losses):
     return losses, [tensor.detach().cpu().numpy().tobytes() for tensor in model.state_dict().values()]
 
 
+def train_decoder(guard):
+    model = decoder()
+    optimizer, losses = adam(model.parameters()), []
+    watched(guard, model, optimizer)
+    for number in range(steps):
+        with step_of(guard):
+            tokens = batch(number)
+            losses.append(update(optimizer, loss_of(model, tokens)))
+            del tokens
+    return result(model, losses)
+
+
 def in_halves_and_thirds(train, recorded_in=None, **options):
     import vedette
 
