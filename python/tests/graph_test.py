@@ -415,10 +415,27 @@ def memory_pools():
         assert address(x) == were, "it moves though its graph lives"
 
 
+def beside_a_large_operator():
+    """The operands of an operator exceed the budget, and the largest of them is a graph's: another one makes room."""
+    import torch
+
+    with guarded(8 << 20):
+        weight = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(3)).to("cuda")
+        a, b = torch.ones(1024, 768, device="cuda"), torch.ones(1024, 768, device="cuda")
+        graph, result = captured(lambda: weight[:8] * 2)
+        were, expected = address(weight), torch.addmm(a.cpu(), weight.cpu(), b.cpu())
+        assert torch.equal(torch.addmm(a, weight, b).cpu(), expected)
+        assert address(weight) == were, "what a graph uses was exchanged"
+        weight.zero_()
+        graph.replay()
+        assert not result.cpu().any(), "the graph reads what its weight was before"
+
+
 class Graphs(on_simulated_gpu.Processes):
     functions = (train_in_parts, train_with_recomputation, train_compiled, replay_after_evictions, capture_what_is_away,
                  more_than_half_of_the_budget,
-                 inputs_that_die, a_graph_beyond_the_guard, watched_after_the_capture, beside_another_thread, refused_captures,
+                 inputs_that_die, a_graph_beyond_the_guard, watched_after_the_capture, beside_a_large_operator,
+                 beside_another_thread, refused_captures,
                  memory_pools)
 
     def test_a_part_of_a_training_replays_graphs(self):
@@ -447,6 +464,9 @@ class Graphs(on_simulated_gpu.Processes):
 
     def test_weights_of_a_graph_are_not_exchanged(self):
         self.run_there(watched_after_the_capture)
+
+    def test_an_operator_larger_than_the_budget_leaves_a_graphs_tensors(self):
+        self.run_there(beside_a_large_operator)
 
     def test_other_threads_go_on_during_a_capture(self):
         self.run_there(beside_another_thread)

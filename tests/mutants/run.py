@@ -15,8 +15,9 @@ sources in DIR, built there without libtorch. Bugs of the same tests go to one w
 without a bug; then each bug is planted, its tests are built and run one after the other until one fails, and the bug is
 taken out again. Slow cases do not run. With --results FILE each verdict becomes a line of that file, and a bug that has
 one there is not planted again: a run that was ended goes on. With --check nothing is built: only whether each bug has
-its place. Exit status 1: fewer than --least percent are killed; 2: a bug has no place or does not compile, or a test
-fails without one.
+its place. Bugs of adapter.toml need libtorch. With --torch BUILD, a build folder of these sources that has the Python
+package, these alone are planted: in the sources themselves, since a copy would take an hour to build. Exit status 1:
+fewer than --least percent are killed; 2: a bug has no place or does not compile, or a test fails without one.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from scopes import scopes
 
 COPIED = ("CMakeLists.txt", "cmake", "examples", "include", "profiler", "src", "tests")
 PLANTED = ("include", "profiler", "src")
+WITH_LIBTORCH = "adapter"  # the file of bugs
 LONGEST = 600.0  # seconds of one test without a mutant
 PATIENCE = 5.0, 20.0  # a mutant hangs that takes so many times as long as without it, and so many seconds more
 
@@ -46,6 +48,7 @@ class Mutant:
     tests: list[str]  # files of tests, perhaps with some cases: engine/books_test:Slots.*
     says: str  # that the failing test's output has; empty: anything
     changes: list[dict[str, str]]
+    torch: bool = False  # it needs libtorch
     planted: dict[str, str] = field(default_factory=dict)  # [path] = the file with the bug
 
 
@@ -89,7 +92,8 @@ def read(folder: Path) -> list[Mutant]:
     sources, mutants = Sources(folder.parent.parent), []
     for file in sorted(folder.glob("*.toml")):
         for name, told in tomllib.loads(file.read_text()).items():
-            mutant = Mutant(name, told["wrong"], told["tests"], told.get("says", ""), told["change"])
+            mutant = Mutant(name, told["wrong"], told["tests"], told.get("says", ""), told["change"],
+                            file.stem == WITH_LIBTORCH)
             sources.plant(mutant)
             mutants.append(mutant)
     return mutants
@@ -186,6 +190,51 @@ class Build:
             put(self.source / path, self.copy / path)
 
 
+class BuildWithLibtorch(Build):
+    """The sources themselves. A test python/NAME:CLASS is one of python/tests/NAME_test.py, on the simulated GPU."""
+
+    def __init__(self, source: Path, folder: Path, jobs: int) -> None:
+        super().__init__(source, folder, "", jobs)
+        self.copy, self.folder = source, folder
+        self.before: dict[str, str] = {}
+
+    def configure(self) -> None:
+        if not (self.folder / "python").is_dir():
+            raise Broken(f"{self.folder} is no build folder with the Python package")
+
+    def make(self, tests: list[str]) -> str:
+        targets = sorted({self.program(test).name for test in tests if not test.startswith("python/")})
+        command = ["ninja", "-C", str(self.folder), "-j", str(self.jobs), "vedette_python", "simulated_gpu", *targets]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        return "" if ended.returncode == 0 else ended.stdout + ended.stderr
+
+    def failing(self, test: str, says: str = "") -> str:
+        if not test.startswith("python/"):
+            return super().failing(test, says)
+        name, _, cases = test.removeprefix("python/").partition(":")
+        command = [str(self.source / ".venv/bin/python"), str(self.source / "python/tests/run.py"),
+                   str(self.folder / "python"), f"{name}_test.py", *filter(None, cases.split(":"))]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LONGEST,
+                                   env={**os.environ, "OMP_NUM_THREADS": "1"})
+        except subprocess.TimeoutExpired:
+            return "" if says else f"{test} (hangs)"
+        if ended.returncode == 77:
+            raise Broken(f"{test} cannot run here:\n{ended.stdout}")
+        if ended.returncode == 0 or says not in ended.stdout + ended.stderr:
+            return ""
+        failed = re.findall(r"^(?:FAIL|ERROR): (\w+)", ended.stdout, re.MULTILINE)
+        return f"python/{name}.{failed[0]}" if failed else f"{test} (crashes)"
+
+    def change(self, mutant: Mutant) -> None:
+        self.before = {path: (self.copy / path).read_text() for path in mutant.planted}
+        super().change(mutant)
+
+    def restore(self, mutant: Mutant) -> None:
+        for path, text in self.before.items():
+            (self.copy / path).write_text(text)
+
+
 def last_begun(output: str) -> str:
     begun = re.findall(r"^\[ RUN      \] ([\w./]+)", output, re.MULTILINE)
     return begun[-1] if begun else "before any case"
@@ -269,13 +318,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="build nothing")
     parser.add_argument("--work", type=Path, metavar="DIR", help="the copies and builds; may be kept")
     parser.add_argument("--data", default="", metavar="DIR", help="given data, as VEDETTE_DATA of the build")
+    parser.add_argument("--torch", type=Path, metavar="BUILD", help="the bugs that need libtorch, and only these")
     parser.add_argument("--results", type=Path, metavar="FILE", help="verdicts, those of runs before among them")
     parser.add_argument("--least", type=float, default=90, metavar="PERCENT")
     parser.add_argument("--workers", type=int, default=min(cores, 8), help="default: as many as processors, at most 8")
     parser.add_argument("names", nargs="*", metavar="NAME", help="these mutants only")
     asked = parser.parse_args()
     folder = Path(__file__).resolve().parent
-    if asked.work is None and not asked.check:
+    if asked.work is None and asked.torch is None and not asked.check:
         parser.error("--work DIR is wanted: where the copies and builds go")
     began = time.monotonic()
     try:
@@ -287,10 +337,12 @@ def main() -> int:
         print(f"{len(mutants)} bugs, each with its place")
         return 0
     mutants = [each for each in mutants if not asked.names or each.name in asked.names]
-    run = Run(mutants, asked.results)
+    mutants = [each for each in mutants if each.torch == (asked.torch is not None)]
+    run, source = Run(mutants, asked.results), folder.parent.parent
     jobs = max(cores // asked.workers, 1)
-    workers = [threading.Thread(target=run.work, args=[Build(folder.parent.parent, asked.work.resolve() / str(number),
-                                                             asked.data, jobs)]) for number in range(asked.workers)]
+    builds = [BuildWithLibtorch(source, asked.torch.resolve(), cores)] if asked.torch else [
+        Build(source, asked.work.resolve() / str(number), asked.data, jobs) for number in range(asked.workers)]
+    workers = [threading.Thread(target=run.work, args=[build]) for build in builds]
     for each in workers:
         each.start()
     for each in workers:

@@ -429,6 +429,25 @@ TEST_F(GpuGuard, AnOperatorWhoseOperandsExceedTheBudgetRunsWithMemoryBesideIt) {
   EXPECT_LE(guard_->counters().resident_max_bytes.value, budget.value);
 }
 
+TEST_F(GpuGuard, WhatLayBesideTheBudgetIsGivenBackWithItsTensor) {
+  const auto allocated = [] {
+    constexpr std::size_t all = 0;  // StatType::AGGREGATE
+    return c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(0).allocated_bytes[all].current;
+  };
+  std::vector<std::int64_t> after;
+  for (int i = 0; i < 4; ++i) {
+    {
+      std::vector<at::Tensor> parts;
+      for (int p = 0; p < 3; ++p) parts.push_back(filled(p + 1, 4 * many));
+      const std::int64_t before = allocated();
+      expect_all(at::cat(parts).slice(0, 0, 4 * many), 1);
+      EXPECT_GT(allocated(), before) << "all of it had room in the budget: the test shows nothing";
+    }
+    after.push_back(allocated());
+  }
+  EXPECT_EQ(after[1], after[3]);
+}
+
 // Of libtorch's own allocator, until the device has no piece of so many bytes.
 std::vector<c10::DataPtr> all_of_the_device(std::size_t piece) {
   std::vector<c10::DataPtr> all;
