@@ -211,7 +211,7 @@ Result<void> PlaceExecutor::bring_all(std::span<const Coming> blocks) {
   return all;
 }
 
-// What is refused is asked for again, alone.
+// A fetch that is refused is asked for again, alone.
 void PlaceExecutor::fetch_small(std::span<const BlockIndex> blocks, bool unchanged) {
   for (const BlockIndex index : blocks) {
     if (!comes_with_others(index)) continue;
