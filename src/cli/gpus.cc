@@ -5,7 +5,7 @@
 #include "cli/diagnosis.h"
 #include "cuda/device.h"
 #include "cuda/nvml.h"
-#include "session/gpu_link.h"
+#include "gpu/link.h"
 
 namespace vedette::cli {
 namespace {

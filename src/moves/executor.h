@@ -5,7 +5,7 @@
 //
 //  - The CPU's (engine/engine.h). A chunk's position is its address for life, and the frame under it changes. Ops run
 //    when they are announced, and page faults serve unannounced accesses.
-//  - A GPU's (gpu_executor.h). A position is a tensor's name: its address is a place in range(), which changes. An op
+//  - A GPU's (gpu/executor.h). A position is a tensor's name: its address is a place in range(), which changes. An op
 //    is announced when its work is queued. Its stream waits for its operands, and later work waits for an event behind
 //    it. Unannounced accesses are not served, and an op must fit whole. Times are known later.
 //

@@ -8,9 +8,9 @@
 #include "base/daily.h"
 #include "base/mapping.h"
 #include "base/readable.h"
+#include "gpu/link.h"
 #include "os/probe.h"
 #include "os/program.h"
-#include "session/gpu_link.h"
 #include "session/stack.h"
 
 namespace vedette::detail {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda/device.h"
-#include "engine/disk_thread.h"
+#include "gpu/disk_thread.h"
 #include "tier/link_habits.h"
 #include "vedette/model.h"
 #include "vedette/session.h"

@@ -1,9 +1,9 @@
 // Recipes of ops, and the tensors of a step that repeats that they recompute: the session's side of recomputer.h.
 #include <algorithm>
 
+#include "moves/tensor_drops.h"
 #include "session/core.h"
 #include "session/registry.h"
-#include "session/tensor_drops.h"
 
 namespace vedette::detail {
 

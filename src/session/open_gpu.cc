@@ -8,8 +8,8 @@
 #include "base/gpu_name.h"
 #include "base/readable.h"
 #include "cuda/managed_tracker.h"
+#include "gpu/executor.h"
 #include "session/below_gpu.h"
-#include "session/gpu_executor.h"
 #include "session/stack.h"
 
 namespace vedette::detail {

@@ -14,8 +14,8 @@
 #include <set>
 #include <unordered_map>
 
+#include "moves/tensor_drops.h"
 #include "session/recomputer.h"
-#include "session/tensor_drops.h"
 
 namespace vedette::detail {
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <memory>
 
-#include "engine/place_executor.h"
+#include "gpu/place_executor.h"
 #include "simulated_gpu/test_device.h"
 
 namespace vedette::testing {

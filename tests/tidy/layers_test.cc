@@ -2,8 +2,9 @@
 //
 //     pure centre    base < model < pack < sim < policy; base < share
 //     the machine    base < os < { tier, cuda }
-//     alive          os + pack < moves; policy + moves + tier + cuda < engine; engine + share < session < { adapter,
-//     cli } reading        model < profiler < { adapter, cli }
+//     alive          os + pack < moves; policy + moves + tier < engine; moves + tier + cuda < gpu
+//                    engine + gpu + share < session < { adapter, cli }
+//     reading        model < profiler < { adapter, cli }
 //
 // Public headers belong to the layer that implements them. libtorch is for the adapter and the simulated GPU, and the
 // pure centre meets no thread, clock or file.
@@ -33,13 +34,14 @@ const std::map<std::string, Layers> left_of = {
     {"tier", {"base", "os"}},
     {"cuda", {"base", "os"}},
     {"simulated_gpu", {"base", "cuda", "adapter"}},
-    {"engine", {"base", "cuda", "moves", "model", "pack", "sim", "policy", "os", "tier"}},
-    {"session", {"base", "cuda", "moves", "model", "pack", "sim", "policy", "os", "tier", "engine", "share"}},
+    {"engine", {"base", "moves", "model", "pack", "sim", "policy", "os", "tier"}},
+    {"gpu", {"base", "cuda", "moves", "model", "os", "tier"}},
+    {"session", {"base", "cuda", "moves", "model", "pack", "sim", "policy", "os", "tier", "engine", "gpu", "share"}},
     {"adapter",
      {"base", "cuda", "moves", "model", "pack", "sim", "policy", "os", "tier", "engine", "session", "profiler"}},
     {"profiler", {"base", "model"}},
     {"cli",
-     {"base", "cuda", "moves", "model", "pack", "policy", "sim", "os", "tier", "engine", "session", "profiler",
+     {"base", "cuda", "moves", "model", "pack", "policy", "sim", "os", "tier", "engine", "gpu", "session", "profiler",
       "share"}},
 };
 

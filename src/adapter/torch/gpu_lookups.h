@@ -1,4 +1,4 @@
-// Which rows of a GPU's tables operators look up: for the session, which counts them (session/gpu_tables.h). The
+// Which rows of a GPU's tables operators look up: for the session, which counts them (gpu/tables.h). The
 // numbers of the rows lie in device memory, and are passed on behind the operator, while they stay where it had them.
 //
 // Thread rule: any thread; prepare_for_lookups() before listen_to_operators().

@@ -1,5 +1,5 @@
 // Events around ops: see stream_times.h.
-#include "session/stream_times.h"
+#include "gpu/stream_times.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // Births, evictions, fetches and the memory of places: see place_executor.h.
-#include "engine/place_executor.h"
+#include "gpu/place_executor.h"
 
 #include <algorithm>
 #include <utility>

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/assert.h"
-#include "session/gpu_executor.h"
+#include "gpu/executor.h"
 
 namespace vedette::detail {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "engine/place_executor.h"
+#include "gpu/place_executor.h"
 
 namespace vedette {
 

@@ -1,5 +1,5 @@
-// Counting rows, and which pieces are hot: see gpu_tables.h.
-#include "session/gpu_tables.h"
+// Counting rows, and which pieces are hot: see tables.h.
+#include "gpu/tables.h"
 
 #include <algorithm>
 #include <cstring>

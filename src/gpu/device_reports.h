@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "cuda/device.h"
-#include "session/marks.h"
+#include "gpu/marks.h"
 #include "vedette/birth_observer.h"
 #include "vedette/gpu_observer.h"
 #include "vedette/observer.h"

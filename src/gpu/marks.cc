@@ -1,5 +1,5 @@
 // Events that are used again: see marks.h.
-#include "session/marks.h"
+#include "gpu/marks.h"
 
 #include <utility>
 

@@ -30,7 +30,7 @@
 #include "base/inline_list.h"
 #include "cuda/device_range.h"
 #include "cuda/points.h"
-#include "engine/host_slots.h"
+#include "gpu/host_slots.h"
 #include "moves/look_ahead.h"
 #include "moves/next_uses.h"
 #include "moves/op_schedule.h"

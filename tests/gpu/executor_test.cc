@@ -1,11 +1,11 @@
 // What a plan's moves mean for GPU memory: plans that are refused, holds, departures, and steps that begin as planned.
-#include "session/gpu_executor.h"
+#include "gpu/executor.h"
 
 #include <gmock/gmock.h>
 
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing::gpu_executor_test {
+namespace vedette::testing::executor_test {
 namespace {
 
 using detail::Executor;
@@ -202,4 +202,4 @@ TEST_F(GpuPlans, HavePlacesForWhatIsBornBeforeTheFirstOp) {
 }
 
 }  // namespace
-}  // namespace vedette::testing::gpu_executor_test
+}  // namespace vedette::testing::executor_test

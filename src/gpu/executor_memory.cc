@@ -1,4 +1,4 @@
-// Memory of a GPU, for the program and in figures: see gpu_executor.h.
+// Memory of a GPU, for the program and in figures: see executor.h.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "base/readable.h"
 #include "cuda/nvml.h"
-#include "session/gpu_executor.h"
+#include "gpu/executor.h"
 
 namespace vedette::detail {
 

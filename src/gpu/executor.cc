@@ -1,5 +1,5 @@
-// Names to blocks, and a plan's moves as the place executor's: see gpu_executor.h.
-#include "session/gpu_executor.h"
+// Names to blocks, and a plan's moves as the place executor's: see executor.h.
+#include "gpu/executor.h"
 
 #include <algorithm>
 #include <utility>

@@ -5,8 +5,7 @@
 // A step that follows its plan begins with every block where the plan has it. After a step that did not, or under
 // another plan, begin_op() of the first op puts them there.
 //
-// Thread rule: as Executor's; the device's context is current in each thread. Its lock is taken before the place
-// executor's, and the session's before both.
+// Thread rule: as Executor's; the device's context is current in each thread. Its lock is taken behind the session's.
 #pragma once
 #include <array>
 #include <condition_variable>
@@ -24,12 +23,12 @@
 #include <vector>
 
 #include "cuda/pinned_pool.h"
-#include "engine/place_executor.h"
+#include "gpu/device_reports.h"
+#include "gpu/place_executor.h"
+#include "gpu/stream_times.h"
+#include "gpu/tables.h"
 #include "moves/executor.h"
-#include "session/device_reports.h"
-#include "session/gpu_tables.h"
-#include "session/stream_times.h"
-#include "session/tensor_drops.h"
+#include "moves/tensor_drops.h"
 #include "tier/link_habits.h"
 #include "vedette/gpu.h"
 
@@ -63,7 +62,7 @@ class GpuExecutor final : public Executor,
   Result<void> accepts(const Plan& plan) const override;
   std::optional<Bytes> range() const noexcept override { return budget(); }
   Bytes budget() const noexcept override;
-  Result<Resized> resize(Bytes budget, Caller caller) override;  // gpu_memory.cc
+  Result<Resized> resize(Bytes budget, Caller caller) override;  // executor_memory.cc
   void end_resizing() noexcept override;
   std::string bus_id() const override { return device_->bus_id(); }
   Stretch range_of_plans() const noexcept override;
@@ -85,7 +84,7 @@ class GpuExecutor final : public Executor,
   void end_op(std::span<const OpMoves::Departure> departures) noexcept override;
   void forget_plan() noexcept override;
 
-  // gpu_memory.cc
+  // executor_memory.cc
   bool may_rest() const noexcept override;
   void begin_rest() noexcept override;
   void end_rest() noexcept override;
@@ -107,7 +106,7 @@ class GpuExecutor final : public Executor,
   void set_observer(Observer* observer) noexcept override;  // nullptr; it is told everything before
   GpuMemory* gpu() noexcept override { return this; }
 
-  // --- TensorDrops (gpu_drops.cc)
+  // --- TensorDrops (executor_drops.cc)
   void come(const Part& part) override;
   bool drop_tensor(ChunkRange chunks) noexcept override;
   Result<void> born_like(ChunkRange chunks, Bytes bytes, ChunkRange like) override;

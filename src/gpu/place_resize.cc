@@ -1,7 +1,7 @@
 // Another budget of device memory: see place_executor.h.
 #include <algorithm>
 
-#include "engine/place_executor.h"
+#include "gpu/place_executor.h"
 
 namespace vedette {
 

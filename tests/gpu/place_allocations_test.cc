@@ -2,7 +2,7 @@
 // and die, or leave and come back by a plan.
 #include <gtest/gtest.h>
 
-#include "engine/place_executor.h"
+#include "gpu/place_executor.h"
 #include "support/counted_allocations.h"
 #include "support/places.h"
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "cuda/device.h"
+#include "gpu/marks.h"
 #include "moves/executor.h"
-#include "session/marks.h"
 
 namespace vedette::detail {
 

@@ -1,5 +1,5 @@
 // Tables on the simulated GPU: hot pieces become the device's between steps, whatever is queued, with their bytes.
-#include "session/gpu_tables.h"
+#include "gpu/tables.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 
 #include "simulated_gpu/test_device.h"
 
-namespace vedette::testing::gpu_tables_test {
+namespace vedette::testing::tables_test {
 namespace {
 
 using detail::GpuTables;
@@ -174,4 +174,4 @@ TEST_F(Tables, ABudgetThatHoldsNoPieceIsASentence) {
 }
 
 }  // namespace
-}  // namespace vedette::testing::gpu_tables_test
+}  // namespace vedette::testing::tables_test

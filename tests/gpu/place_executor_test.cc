@@ -1,10 +1,10 @@
 // Blocks in less device memory than they need, on the simulated GPU. Random programs on two streams have the numbers of
 // the same program on the host, without a race. This holds for every link, and for every driver call that fails once.
-#include "engine/place_executor.h"
+#include "gpu/place_executor.h"
 
 #include <gmock/gmock.h>
 
-#include "engine/places_program.h"
+#include "gpu/places_program.h"
 #include "support/places.h"
 
 namespace vedette::testing::place_executor_test {

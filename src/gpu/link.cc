@@ -1,5 +1,5 @@
 // Timed copies: see gpu_link.h.
-#include "session/gpu_link.h"
+#include "gpu/link.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "engine/place_executor.h"
+#include "gpu/place_executor.h"
 
 namespace vedette {
 

@@ -2,7 +2,7 @@
 // and no race, whatever the driver has or refuses.
 #include <gmock/gmock.h>
 
-#include "engine/places_program.h"
+#include "gpu/places_program.h"
 #include "support/places.h"
 
 namespace vedette::testing::place_batches_test {

@@ -1,5 +1,5 @@
 // Announcements that wait for their times: see device_reports.h.
-#include "session/device_reports.h"
+#include "gpu/device_reports.h"
 
 #include <algorithm>
 #include <utility>

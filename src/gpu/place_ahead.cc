@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/place_executor.h"
+#include "gpu/place_executor.h"
 
 namespace vedette {
 

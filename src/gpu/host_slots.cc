@@ -1,5 +1,5 @@
 // Near and far slots, and the order of their transfers: see host_slots.h.
-#include "engine/host_slots.h"
+#include "gpu/host_slots.h"
 
 #include <algorithm>
 #include <cstring>

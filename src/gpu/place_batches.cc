@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/place_executor.h"
+#include "gpu/place_executor.h"
 
 namespace vedette {
 

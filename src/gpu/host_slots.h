@@ -22,7 +22,7 @@
 
 #include "cuda/pinned_pool.h"
 #include "cuda/points.h"
-#include "engine/disk_thread.h"
+#include "gpu/disk_thread.h"
 
 namespace vedette {
 

@@ -1,5 +1,5 @@
 // Jobs in pieces: see disk_thread.h.
-#include "engine/disk_thread.h"
+#include "gpu/disk_thread.h"
 
 #include <algorithm>
 #include <array>

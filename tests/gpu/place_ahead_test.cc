@@ -2,7 +2,7 @@
 // without a race, and no more copies than needed.
 #include <gmock/gmock.h>
 
-#include "engine/places_program.h"
+#include "gpu/places_program.h"
 #include "support/places.h"
 
 namespace vedette::testing::place_ahead_test {
