@@ -10,9 +10,7 @@
 namespace vedette {
 
 Engine::Engine(EngineOptions options)
-    : Executor({.predicts = true,
-                .drops = true,
-                .replays = options.program != nullptr && options.program != &host_program()}),
+    : Executor({.predicts = true, .replays = options.program != nullptr && options.program != &host_program()}),
       chunk_bytes_(options.chunk_bytes),
       most_frames_(std::max(options.frames, options.most_frames)),
       program_(options.program != nullptr ? *options.program : host_program()),

@@ -35,6 +35,7 @@
 #include "base/indexed.h"
 #include "engine/books.h"
 #include "engine/busy_chunks.h"
+#include "engine/chunk_scratch.h"
 #include "engine/failed_writes.h"
 #include "engine/frame_watch.h"
 #include "engine/quick_op.h"
@@ -129,12 +130,14 @@ class Engine final : public detail::Executor {
   Program& program() noexcept override { return program_; }  // whose clock times faults, too
 
   // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
-  // A thread that needs a dropped chunk before it is recomputed waits, and the owner is told.
-  std::vector<ChunkIndex> drop(ChunkRange range) noexcept override;
-  bool is_dropped(ChunkIndex chunk) const noexcept override;
-  // The frame of `from` is shown at `to` from now on, and `from` has none. False: its pages are pinned for the moment.
-  // Nothing, where `to` is not dropped.
-  [[nodiscard]] bool adopt(ChunkIndex from, ChunkIndex to) noexcept override;
+  detail::Scratch* scratch() noexcept override { return &scratch_; }
+  // Between ops: forgets the bytes of those chunks that may leave now, and returns them. A thread that needs one before
+  // it is recomputed waits, and the owner is told.
+  std::vector<ChunkIndex> drop(ChunkRange range) noexcept;
+  bool is_dropped(ChunkIndex chunk) const noexcept;
+  // The frame of `from`, which is held, is shown at `to` from now on, and `from` has none. False: its pages are pinned
+  // for the moment. Nothing, where `to` is not dropped.
+  [[nodiscard]] bool adopt(ChunkIndex from, ChunkIndex to) noexcept;
 
   // --- plans ---------------------------------------------------------------------------------------------------------
   void forget_plan() noexcept override;  // drops queued moves; next uses become unknown
@@ -400,6 +403,7 @@ class Engine final : public detail::Executor {
   Figures figures_;
   Migrator migrator_;
   Maker maker_;
+  ChunkScratch scratch_{*this};
 };
 
 template <class Done>

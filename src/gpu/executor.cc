@@ -33,7 +33,7 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
 }
 
 GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Options& options)
-    : Executor({.whole_tensors = true, .times_later = true, .predicts = true, .drops = true}),
+    : Executor({.whole_tensors = true, .times_later = true, .predicts = true}),
       device_(device),
       options_(options),
       times_(options.reports != nullptr ? options.reports->marks() : std::make_shared<Marks>(device)) {}

@@ -28,7 +28,7 @@
 #include "gpu/stream_times.h"
 #include "gpu/tables.h"
 #include "moves/executor.h"
-#include "moves/tensor_drops.h"
+#include "moves/scratch.h"
 #include "tier/link_habits.h"
 #include "vedette/gpu.h"
 
@@ -36,7 +36,7 @@ namespace vedette::detail {
 
 class GpuExecutor final : public Executor,
                           public GpuMemory,
-                          public TensorDrops,
+                          public Scratch,
                           private PlaceExecutor::Pointers,
                           private PlaceExecutor::Watcher {
  public:
@@ -89,7 +89,7 @@ class GpuExecutor final : public Executor,
   void begin_rest() noexcept override;
   void end_rest() noexcept override;
 
-  TensorDrops* tensor_drops() noexcept override { return this; }
+  Scratch* scratch() noexcept override { return this; }
   void observe(std::span<const ChunkRange>) noexcept override {}
   bool was_touched(ChunkRange) const noexcept override { return true; }
   std::uint64_t early_touches() const noexcept override { return 0; }
@@ -106,17 +106,20 @@ class GpuExecutor final : public Executor,
   void set_observer(Observer* observer) noexcept override;  // nullptr; it is told everything before
   GpuMemory* gpu() noexcept override { return this; }
 
-  // --- TensorDrops (executor_drops.cc)
+  // --- Scratch: a piece is a block, where the plan has it or else where the dropped one lay (executor_scratch.cc)
+  bool queues_recipes() const noexcept override { return true; }
+  bool drop(ChunkRange chunks) noexcept override;
+  bool is_dropped(ChunkIndex) const noexcept override { return false; }  // no thread waits for one
+  bool take_piece(Piece& piece) override;
+  void give_back_piece(const Piece& piece) noexcept override { died(piece.chunks); }
+  void adopt_piece(const Piece& from, ChunkRange to) noexcept override;
   void come(const Part& part) override;
-  bool drop_tensor(ChunkRange chunks) noexcept override;
-  Result<void> born_like(ChunkRange chunks, Bytes bytes, ChunkRange like) override;
-  void adopt_tensor(ChunkRange from, ChunkRange to) noexcept override;
-  Result<void> begin_again(std::span<const ChunkRange> operands) override;
-  void end_again(std::span<const ChunkRange> operands) noexcept override;
+  bool begin_recipe(std::span<const ChunkRange> sources, std::span<const ChunkRange> pieces) override;
+  void end_recipe(std::span<const ChunkRange> sources, std::span<const ChunkRange> pieces) noexcept override;
   void begin_aside(Aside what) noexcept override;
   void end_aside() noexcept override;
-  Result<void> spoil(ChunkRange chunks, Bytes bytes) override;
-  Result<bool> same_bytes(ChunkRange one, ChunkRange other, Bytes bytes) override;
+  bool spoil(const Piece& piece) override;
+  bool same_bytes(const Piece& piece) override;
 
   // --- GpuMemory
   DeviceAddress address(const void* name) const noexcept override;
@@ -174,9 +177,9 @@ class GpuExecutor final : public Executor,
   void expect(const Part& part);
   PlaceExecutor::Ends ends_of(OpIndex op) const noexcept;
   PlaceExecutor::Place place_like(ChunkRange like) const;
-  std::vector<BlockIndex> blocks_of(std::span<const ChunkRange> operands) const;
+  std::vector<BlockIndex> blocks_of(std::span<const ChunkRange> some, std::span<const ChunkRange> others) const;
   Result<std::byte*> staging();
-  Result<bool> same_on_the_host(const ChunkRange (&both)[2], Bytes bytes);
+  Result<bool> same_on_the_host(const BlockIndex (&both)[2], Bytes bytes);
   void enter(BlockIndex block, ChunkRange chunks);
   void note(const Result<void>& result);
   void wake();

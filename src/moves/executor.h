@@ -37,7 +37,7 @@ class GpuMemory;
 
 namespace detail {
 
-class TensorDrops;
+class Scratch;
 
 // The moves of a plan at one op, or at one section of it.
 struct OpMoves {
@@ -120,7 +120,6 @@ struct Traits {
   // A system call of the program that touches memory away or observed is served; else it fails. observe() needs it.
   bool serves_system_calls = false;
   bool predicts = false;  // Part::ahead is of use
-  bool drops = false;     // bytes can be dropped and recomputed
   bool replays = false;   // program() is another clock than the host's: plans come at the same ops each time
 };
 
@@ -234,13 +233,7 @@ class Executor {
   virtual void end_rest() noexcept {}
 
   // --- bytes that are dropped and recomputed -------------------------------------------------------------------------
-  // Between ops: forgets the bytes of those chunks that may leave now, and returns them.
-  virtual std::vector<ChunkIndex> drop(ChunkRange) noexcept { return {}; }
-  virtual bool is_dropped(ChunkIndex) const noexcept { return false; }
-  // `from` is held and has the bytes that `to` had. False: not now.
-  virtual bool adopt(ChunkIndex /*from*/, ChunkIndex /*to*/) noexcept { return true; }
-  // With range(): drops and recomputations there; nullptr: it cannot.
-  virtual TensorDrops* tensor_drops() noexcept { return nullptr; }
+  virtual Scratch* scratch() noexcept { return nullptr; }  // nullptr: none can be
 
   // --- which operands does the running op touch, and when ------------------------------------------------------------
   virtual void observe(std::span<const ChunkRange> operands) noexcept = 0;

@@ -12,10 +12,8 @@
 #include "base/readable.h"
 #include "engine/engine.h"
 #include "model/wear.h"
-#include "session/chunk_recomputer.h"
 #include "session/fast_memory.h"
 #include "session/registry.h"
-#include "session/tensor_recomputer.h"
 
 namespace vedette::detail {
 
@@ -33,19 +31,15 @@ void SessionCore::start(Memory memory) {
   if (!is_host_memory(options_.fast)) logger_.computes_on(options_.fast);
   if (auto* const births = dynamic_cast<BirthObserver*>(options_.observer); births != nullptr && births->wants_births())
     logger_.watch_births(births);
-  machine_.can_recompute = options_.recompute.value_or(Recompute::off) != Recompute::off && executor_->traits().drops;
+  machine_.can_recompute =
+      options_.recompute.value_or(Recompute::off) != Recompute::off && executor_->scratch() != nullptr;
   if (!machine_.can_recompute) return;
-  const Recomputer::Parts parts{.mutex = mutex_,
-                                .arena = arena_,
-                                .logger = logger_,
-                                .executor = *executor_,
-                                .frames = frames_.now,
-                                .observer = options_.observer};
-  if (executor_->traits().whole_tensors) {
-    recomputer_ = std::make_unique<TensorRecomputer>(parts);
-  } else {
-    recomputer_ = std::make_unique<ChunkRecomputer>(parts);
-  }
+  recomputer_ = std::make_unique<Recomputer>(Recomputer::Parts{.mutex = mutex_,
+                                                               .arena = arena_,
+                                                               .logger = logger_,
+                                                               .executor = *executor_,
+                                                               .frames = frames_.now,
+                                                               .observer = options_.observer});
 }
 
 void SessionCore::close() noexcept {

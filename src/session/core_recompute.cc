@@ -1,7 +1,7 @@
 // Recipes of ops, and the tensors of a step that repeats that they recompute: the session's side of recomputer.h.
 #include <algorithm>
 
-#include "moves/tensor_drops.h"
+#include "moves/scratch.h"
 #include "session/core.h"
 #include "session/registry.h"
 
@@ -77,7 +77,7 @@ void SessionCore::make_before_op(std::uint32_t index, bool left_plan) {
     make = make || recomputer_->in_the_way(needed, op.writes);
   }
   if (make) {
-    if (TensorDrops* const drops = executor_->tensor_drops()) drops->come(part_now(op_.operands()));
+    if (Scratch& scratch = *executor_->scratch(); scratch.queues_recipes()) scratch.come(part_now(op_.operands()));
     left_plan ? recomputer_->make_all() : recomputer_->make(needed, op.writes);
     executor_->stalled_since_last_asked();
     times_.end_op(executor_->program().now());  // no op's compute

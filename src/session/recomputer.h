@@ -2,22 +2,35 @@
 // from what lives. So before an op changes a source of it, or a source dies, it is made; sources that can be made
 // themselves may die or be dropped.
 //
-// There are two: chunk_recomputer.h for memory whose chunks move, tensor_recomputer.h for memory where tensors move
-// whole. Both keep the lineage of the running step, and which of its ops gave the same bytes when they were tried.
+// All tensors in the chunks of a drop are made together. Recipes run with their results in pieces of scratch
+// (moves/scratch.h); when all is there, the dropped chunks get its piece. So no thread ever sees a half made tensor.
+// The class keeps the lineage of the running step, and which of its ops gave the same bytes when they were tried.
 //
-// Locks: functions say which they are called with. The op thread alone calls try_again() and remember().
+// Where recipes' work is queued, all that an op needs is made in one go, each producer once, if it takes at most half
+// of fast memory. Dead tensors that are made as means die again behind the last op that uses them. Else one group is
+// made after the other, sources first, so that made ones can leave again. A thread that touches a dropped chunk without
+// an announcement waits, and a thread of ours makes it; on a GPU an op, or hold(), makes its operands before.
+//
+// Locks: functions say which they are called with. `making_` is held while something is dropped or made, and taken
+// before the session's; recipes run without the session's lock. The op thread alone calls try_again() and remember().
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <ranges>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "moves/executor.h"
+#include "moves/scratch.h"
 #include "session/arena.h"
+#include "session/awaited_chunks.h"
 #include "session/lineage.h"
+#include "session/recipe_runs.h"
 #include "session/step_logger.h"
 
 namespace vedette::detail {
@@ -28,11 +41,11 @@ class Recomputer {
     std::mutex& mutex;
     Arena& arena;
     StepLogger& logger;
-    Executor& executor;
+    Executor& executor;                        // it has scratch()
     const std::atomic<std::uint32_t>& frames;  // of fast memory, relaxed
     Observer* observer = nullptr;
   };
-  virtual ~Recomputer() = default;
+  explicit Recomputer(const Parts& parts);
 
   // --- with the session's lock ---------------------------------------------------------------------------------------
   Lineage& lineage() noexcept { return lineage_; }
@@ -42,18 +55,18 @@ class Recomputer {
     rests_ = rests;
   }
   bool rests() const noexcept { return rests_; }  // on the op thread also without the lock
-  virtual bool has_dropped() const noexcept = 0;
-  virtual bool can_be_made(ChunkRange chunks) const = 0;  // every tensor that lives there
+  bool has_dropped() const noexcept { return !dropped_.empty(); }
+  bool can_be_made(ChunkRange chunks) const { return dropped_of(chunks).has_value(); }  // every tensor that lives there
   // An op uses `operands` and changes the tensors `writes`: something has to be made before.
-  virtual bool in_the_way(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes) const = 0;
+  bool in_the_way(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes) const;
   // It dies. False: it must not yet, something has to be made before.
-  [[nodiscard]] virtual bool let_die(std::uint32_t tensor) = 0;
+  [[nodiscard]] bool let_die(std::uint32_t tensor);
 
   // --- without any lock ----------------------------------------------------------------------------------------------
-  virtual void drop(ChunkRange chunks) = 0;  // between ops; nothing, where they cannot be recomputed
-  virtual void make(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes) = 0;
-  virtual void make_before_death(std::uint32_t tensor) = 0;
-  virtual void make_all() = 0;
+  void drop(ChunkRange chunks);  // between ops; nothing, where they cannot be recomputed
+  void make(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes);
+  void make_before_death(std::uint32_t tensor);
+  void make_all();
   // Runs the recipe of an op that has just run, into scratch. True: its results have the same bytes. `trust`: ops like
   // one that was tried before are not tried.
   bool try_again(std::uint32_t op, bool trust);
@@ -68,34 +81,64 @@ class Recomputer {
   };
   Figures figures() const noexcept { return figures_; }  // with the session's lock
 
-  virtual void note(ChunkIndex) noexcept {}  // a thread waits for this dropped chunk; with any lock held
-  virtual void stop() noexcept {}            // when nothing is dropped any more
+  void note(ChunkIndex wanted) noexcept { awaited_.note(wanted); }  // a thread waits for it; with any lock held
+  void stop() noexcept { awaited_.stop(); }                         // when nothing is dropped any more
 
- protected:
-  explicit Recomputer(Parts parts) : session_(parts) {}
-  struct Result {  // of an op that has just run
-    std::uint32_t tensor = 0;
-    const std::byte* at = nullptr;
+ private:
+  using Tensors = std::vector<std::uint32_t>;  // of the step's log
+  using Firsts = std::vector<std::uint32_t>;   // of what is dropped, ascending
+  struct Dropped {
+    ChunkRange chunks;
+    Tensors tensors;  // that live there
+    Lineage::Way way;
+    bool being_made = false;
   };
-  // The way's last op gives the results, made elsewhere, the bytes that they have.
-  virtual bool gives(const Lineage::Way& way, std::span<const Result> results) = 0;
+  using AllDropped = std::map<std::uint32_t, Dropped>;  // by first chunk; disjoint
+
   // --- with the session's lock
   ChunkRange chunks_of(std::uint32_t tensor) const;
+  ChunkRange hull(const Tensors& tensors) const;
+  std::optional<Tensors> tensors_in(ChunkRange chunks) const;  // nullopt: some are in no log
   // All that is made, and the operands and allocations of the largest op: into half of fast memory. The other half is
-  // for the running op and what its scratch pushes out.
-  bool fits(const Lineage::Way& way) const;
-  bool fits_beside(const Lineage::Way& way, std::uint64_t made) const;  // `made`: chunks
+  // for the running op and what its scratch pushes out. Those `together` take what lies between them, too.
+  bool fits(const Lineage::Way& way, const Tensors& together = {}) const;
+  bool needs(const Lineage::Way& way, ChunkRange chunks, std::set<std::uint32_t>& seen) const;
+  std::optional<Lineage::Way> way_of(const Tensors& tensors, ChunkRange chunks) const;
+  std::optional<Dropped> dropped_of(ChunkRange chunks) const;  // as it would be; nullopt: it cannot be recomputed
+  std::ranges::subrange<AllDropped::const_iterator> lying_in(ChunkRange chunks) const;
+  Firsts concerned(std::span<const ChunkRange> operands, std::span<const std::uint32_t> writes) const;
+  void add(Dropped dropped);
+  void remove(std::uint32_t first);
+  void count_sources(const Lineage::Way& way, int change);
+  Firsts with_dropped_sources(Firsts wanted) const;
+  RecipeRuns::Made piece_for(const Tensors& tensors) const;
+  void prepare(RecipeRuns& work, const Lineage::Way& way, const Firsts& wanted) const;
+
+  // --- with making_
+  template <class Wanted>
+  void make_while(Wanted wanted);           // wanted(): what is yet to be made, with the session's lock
+  bool make_together(const Firsts& asked);  // false: it cannot be, and nothing was made
+  void make_one(std::uint32_t first);
+  RecipeRuns recipe_runs() { return {session_.mutex, session_.arena, scratch_}; }
+  RecipeRuns::Outcome run_and_adopt(const Lineage::Way& way, const Firsts& wanted);  // of what is being made
+  void report(RecipeRuns& work, Nanoseconds began, std::uint64_t stalled);
+  // The way's last op gives the results, made elsewhere, the bytes that they have.
+  bool gives(const Lineage::Way& way, const Tensors& results);
+  void make_awaited(ChunkIndex chunk);  // takes making_
 
   const Parts session_;
+  Scratch& scratch_;
   Lineage lineage_;
   Figures figures_;    // with the session's lock
   std::mutex making_;  // held while something is dropped or made; taken before the session's lock
-
- private:
-  bool rests_ = false;                               // changed by the op thread, with the session's lock
-  std::vector<char> runs_again_;                     // [op], of the running step
-  static constexpr std::size_t most_tried = 16'384;  // half a megabyte; then all are tried anew
-  std::unordered_map<std::uint64_t, bool> tried_;    // by signature
+  // guarded by the session's lock
+  AllDropped dropped_;
+  std::unordered_map<std::uint32_t, std::uint32_t> sources_;  // tensors that dropped ones are made from: by how many
+  bool rests_ = false;                                        // changed by the op thread
+  std::vector<char> runs_again_;                              // [op], of the running step
+  static constexpr std::size_t most_tried = 16'384;           // half a megabyte; then all are tried anew
+  std::unordered_map<std::uint64_t, bool> tried_;             // by signature
+  AwaitedChunks awaited_;
 };
 
 }  // namespace vedette::detail

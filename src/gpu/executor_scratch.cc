@@ -1,4 +1,4 @@
-// Tensors of GPU memory that are dropped and recomputed: see tensor_drops.h.
+// Tensors of GPU memory that are dropped and recomputed: see moves/scratch.h.
 #include <algorithm>
 #include <cstring>
 
@@ -18,7 +18,7 @@ void GpuExecutor::come(const Part& part) {
   prepare(part);
 }
 
-bool GpuExecutor::drop_tensor(ChunkRange chunks) noexcept {
+bool GpuExecutor::drop(ChunkRange chunks) noexcept {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
   const BlockIndex* const block = block_of(chunks);
@@ -33,39 +33,40 @@ PlaceExecutor::Place GpuExecutor::place_like(ChunkRange like) const {
   return block == nullptr ? PlaceExecutor::Place() : places_->dropped_from(*block);
 }
 
-Result<void> GpuExecutor::born_like(ChunkRange chunks, Bytes bytes, ChunkRange like) {
+bool GpuExecutor::take_piece(Piece& piece) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const auto born = places_->allocate(bytes, stream(), place_like(like));
-  if (!born) return born.error();
-  enter(born->block, chunks);
-  return {};
+  const auto born = places_->allocate(piece.bytes, stream(), place_like(piece.like));
+  if (born) enter(born->block, piece.chunks);
+  return static_cast<bool>(born);
 }
 
-void GpuExecutor::adopt_tensor(ChunkRange from, ChunkRange to) noexcept {
+void GpuExecutor::adopt_piece(const Piece& from, ChunkRange to) noexcept {
   const std::lock_guard lock(mutex_);
-  const BlockIndex *const made = block_of(from), *const wanted = block_of(to);
+  const BlockIndex *const made = block_of(from.chunks), *const wanted = block_of(to);
   VEDETTE_ASSERT(made != nullptr && wanted != nullptr);
   places_->adopt(*made, *wanted);
 }
 
-std::vector<GpuExecutor::BlockIndex> GpuExecutor::blocks_of(std::span<const ChunkRange> operands) const {
+std::vector<GpuExecutor::BlockIndex> GpuExecutor::blocks_of(std::span<const ChunkRange> some,
+                                                            std::span<const ChunkRange> others) const {
   std::vector<BlockIndex> blocks;
-  for (const ChunkRange chunks : operands)
-    if (const BlockIndex* const block = block_of(chunks)) blocks.push_back(*block);
+  for (const auto operands : {some, others})
+    for (const ChunkRange chunks : operands)
+      if (const BlockIndex* const block = block_of(chunks)) blocks.push_back(*block);
   return blocks;
 }
 
-Result<void> GpuExecutor::begin_again(std::span<const ChunkRange> operands) {
+bool GpuExecutor::begin_recipe(std::span<const ChunkRange> sources, std::span<const ChunkRange> pieces) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  return places_->begin_again(blocks_of(operands), stream());
+  return static_cast<bool>(places_->begin_again(blocks_of(sources, pieces), stream()));
 }
 
-void GpuExecutor::end_again(std::span<const ChunkRange> operands) noexcept {
+void GpuExecutor::end_recipe(std::span<const ChunkRange> sources, std::span<const ChunkRange> pieces) noexcept {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  places_->end_again(blocks_of(operands), stream());
+  places_->end_again(blocks_of(sources, pieces), stream());
 }
 
 void GpuExecutor::begin_aside(Aside what) noexcept {
@@ -99,25 +100,25 @@ Result<std::byte*> GpuExecutor::staging() {
   return staging_->memory = *taken;
 }
 
-Result<void> GpuExecutor::spoil(ChunkRange chunks, Bytes bytes) {
+bool GpuExecutor::spoil(const Piece& piece) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const std::vector<BlockIndex> blocks = blocks_of({&chunks, 1});
-  if (auto there = places_->begin_again(blocks, stream()); !there) return there;
-  auto filled = device_->fill(stream(), places_->address(blocks.front()), other_bytes, bytes);
-  places_->end_again(blocks, stream());
-  return filled;
+  const BlockIndex block = *block_of(piece.chunks);
+  if (!places_->begin_again({&block, 1}, stream())) return false;
+  const auto filled = device_->fill(stream(), places_->address(block), other_bytes, piece.bytes);
+  places_->end_again({&block, 1}, stream());
+  return static_cast<bool>(filled);
 }
 
-Result<bool> GpuExecutor::same_on_the_host(const ChunkRange (&both)[2], Bytes bytes) {
+Result<bool> GpuExecutor::same_on_the_host(const BlockIndex (&both)[2], Bytes bytes) {
   const auto staged = staging();
   if (!staged) return staged.error();
   bool same = true;
   for (std::uint64_t at = 0; same && at < bytes.value; at += piece.value) {
     const Bytes part = {std::min(piece.value, bytes.value - at)};
     std::byte* to = *staged;
-    for (const ChunkRange from : both) {
-      const cuda::Address there = places_->address(*block_of(from)) + at;
+    for (const BlockIndex from : both) {
+      const cuda::Address there = places_->address(from) + at;
       if (auto queued = device_->copy(stream(), reinterpret_cast<cuda::Address>(to), there, part); !queued)
         return queued.error();
       to += piece.value;
@@ -129,16 +130,16 @@ Result<bool> GpuExecutor::same_on_the_host(const ChunkRange (&both)[2], Bytes by
   return same;
 }
 
-Result<bool> GpuExecutor::same_bytes(ChunkRange one, ChunkRange other, Bytes bytes) {
+bool GpuExecutor::same_bytes(const Piece& piece) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const ChunkRange both[] = {one, other};
-  const std::vector<BlockIndex> blocks = blocks_of(both);
-  if (auto there = places_->begin_again(blocks, stream()); !there) return there.error();
-  const auto told = options_.program->same_bytes(places_->address(blocks[0]), places_->address(blocks[1]), bytes.value);
-  const Result<bool> same = told ? Result<bool>(*told) : same_on_the_host(both, bytes);
-  places_->end_again(blocks, stream());
-  return same;
+  const BlockIndex both[] = {*block_of(piece.chunks), *block_of(piece.like)};
+  if (!places_->begin_again(both, stream())) return false;
+  const auto told =
+      options_.program->same_bytes(places_->address(both[0]), places_->address(both[1]), piece.bytes.value);
+  const Result<bool> same = told ? Result<bool>(*told) : same_on_the_host(both, piece.bytes);
+  places_->end_again(both, stream());
+  return same && *same;
 }
 
 }  // namespace vedette::detail
