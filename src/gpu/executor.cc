@@ -36,6 +36,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Optio
     : Executor({.whole_tensors = true, .times_later = true, .predicts = true}),
       device_(device),
       options_(options),
+      names_(options.arena, options.chunk),
       times_(options.reports != nullptr ? options.reports->marks() : std::make_shared<Marks>(device)) {}
 
 Executor::Stretch GpuExecutor::range_of_plans() const noexcept {
@@ -74,21 +75,17 @@ void GpuExecutor::will_leave(std::span<const Leaving> tensors) noexcept {
   const std::lock_guard lock(mutex_);
   std::vector<Bytes> slots;
   for (const Leaving& each : tensors) {
-    const BlockIndex* const block = each.persistent ? block_of(each.chunks) : nullptr;
+    const BlockIndex* const block = each.persistent ? names_.block(each.chunks) : nullptr;
     if (block != nullptr && places_->has_slot(*block)) continue;
     slots.insert(slots.end(), each.persistent ? 1 : 2, each.bytes);
   }
   places_->prepare_slots(std::move(slots));
 }
 
-const void* GpuExecutor::name_of(BlockIndex block) const {
-  return options_.arena + names_[block.value].first().value * options_.chunk.value;
-}
-
-bool GpuExecutor::may_move(BlockIndex block) noexcept { return options_.program->may_move(name_of(block)); }
+bool GpuExecutor::may_move(BlockIndex block) noexcept { return options_.program->may_move(names_.name(block)); }
 
 void GpuExecutor::moved(BlockIndex block, cuda::Address address) noexcept {
-  options_.program->moved(name_of(block), address);
+  options_.program->moved(names_.name(block), address);
 }
 
 void GpuExecutor::begins(const PlaceExecutor::Transfer& transfer) noexcept {
@@ -100,7 +97,7 @@ void GpuExecutor::is_queued(const PlaceExecutor::Transfer& transfer) noexcept {
   options_.reports->move_is_queued({.verb = transfer.verb,
                                     .cause = transfer.cause,
                                     .slow = transfer.slow,
-                                    .chunk = names_[transfer.block.value].first().value,
+                                    .chunk = names_.first(transfer.block).value,
                                     .bytes = transfer.bytes},
                                    transfer.stream);
 }
@@ -137,21 +134,6 @@ void GpuExecutor::set_observer(Observer* observer) noexcept {
   options_.reports->finish();
 }
 
-const GpuExecutor::BlockIndex* GpuExecutor::block_of(ChunkRange chunks) const {
-  const std::uint32_t first = chunks.first().value;
-  Recent& known = recent_[first % recent_.size()];
-  if (known.block != nullptr && known.first == first) return known.block;
-  const auto found = blocks_.find(first);
-  if (found == blocks_.end()) return nullptr;
-  known = {.first = first, .block = &found->second};
-  return known.block;
-}
-
-const GpuExecutor::BlockIndex* GpuExecutor::block_of(const void* name) const {
-  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(name) - options_.arena);
-  return block_of(ChunkRange::one({static_cast<std::uint32_t>(offset / options_.chunk.value)}));
-}
-
 cuda::StreamHandle GpuExecutor::stream() const noexcept {
   return static_cast<cuda::StreamHandle>(options_.program->current_stream());
 }
@@ -167,7 +149,7 @@ Result<void> GpuExecutor::born(ChunkRange chunks, Bytes bytes) {
   const std::lock_guard lock(mutex_);
   const auto born = places_->allocate(bytes, stream(), place_of_birth(chunks));
   if (!born) return born.error();
-  enter(born->block, chunks);
+  names_.enter(chunks.first(), born->block);
   if (op_runs_) chunks_.of_op += chunks.size();
   chunks_.largest_op = std::max(chunks_.largest_op, chunks_.of_op + chunks_.held);
   return {};
@@ -178,7 +160,7 @@ Result<void> GpuExecutor::born_as_copy(ChunkRange chunks, Bytes bytes, std::uint
   const std::lock_guard lock(mutex_);
   const auto born = places_->allocate_copy(bytes, from, stream());
   if (!born) return born.error();
-  enter(born->block, chunks);
+  names_.enter(chunks.first(), born->block);
   return {};
 }
 
@@ -190,19 +172,9 @@ PlaceExecutor::Place GpuExecutor::place_of_birth(ChunkRange chunks) const {
   return found == plan->births.end() ? std::nullopt : PlaceExecutor::Place(found->second);
 }
 
-void GpuExecutor::enter(BlockIndex block, ChunkRange chunks) {
-  if (names_.size() <= block.value) names_.resize(block.value + 1);
-  names_[block.value] = chunks;
-  blocks_[chunks.first().value] = block;
-}
-
 void GpuExecutor::died(ChunkRange chunks) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto found = blocks_.find(chunks.first().value);
-  VEDETTE_ASSERT(found != blocks_.end());
-  places_->release(found->second);
-  if (Recent& known = recent_[found->first % recent_.size()]; known.block == &found->second) known = {};
-  blocks_.erase(found);
+  places_->release(names_.remove(chunks.first()));
   if (auto held = holds_.of_the_living.extract(chunks.first().value); !held.empty())
     holds_.of_the_dead.insert(std::move(held));
 }
@@ -217,7 +189,7 @@ Result<void> GpuExecutor::hold(ChunkRange chunks) {
     ++hold.count;
     return {};
   }
-  const BlockIndex* const block = block_of(chunks);
+  const BlockIndex* const block = names_.block(chunks);
   VEDETTE_ASSERT(block != nullptr);
   const cuda::StreamHandle here = stream();
   if (auto begun = places_->begin_op({block, 1}, here); !begun) return begun.error();
@@ -269,11 +241,11 @@ void GpuExecutor::restore(const PlannedPlaces& places, const StepStart* start) {
   for (const auto& [chunks, offset] : places.at_start) offsets.emplace(chunks.first().value, offset);
   std::vector<std::pair<std::uint32_t, PlaceExecutor::Target>> by_use;
   for (const auto& [first, offset] : offsets) {
-    const auto found = blocks_.find(first);
+    const BlockIndex* const block = names_.block(ChunkIndex{first});
     const auto use = first_uses.find(first);
-    if (found == blocks_.end()) continue;
+    if (block == nullptr) continue;
     by_use.emplace_back(use == first_uses.end() ? 0 : use->second,
-                        PlaceExecutor::Target{.block = found->second, .place = offset});
+                        PlaceExecutor::Target{.block = *block, .place = offset});
   }
   std::sort(by_use.begin(), by_use.end(), [](const auto& a, const auto& b) {
     return std::pair(a.first, a.second.place) < std::pair(b.first, b.second.place);
@@ -287,12 +259,12 @@ void GpuExecutor::bring(const OpMoves& moves) {
   std::vector<PlaceExecutor::Coming>& coming = moves_.coming;
   coming.clear();
   for (const OpMoves::Fetch& fetch : moves.fetches) {
-    if (const BlockIndex* const block = block_of(fetch.chunks))
+    if (const BlockIndex* const block = names_.block(fetch.chunks))
       coming.push_back({.block = *block, .place = fetch.place, .unchanged = fetch.unchanged});
   }
   note(places_->bring_all(coming));
   for (const OpMoves::Made& made : moves.made) {  // it left for the host instead of being dropped
-    const BlockIndex* const block = block_of(made.chunks);
+    const BlockIndex* const block = names_.block(made.chunks);
     if (block != nullptr && !places_->is_dropped(*block)) note(places_->bring(*block, made.place, false));
   }
 }
@@ -315,14 +287,14 @@ void GpuExecutor::expect(const Part& part) {
   ahead_.uses.clear();
   ahead_.fetches.clear();
   for (const OpMoves::NextUse& use : ahead.next_uses) {
-    const BlockIndex* const block = block_of(use.chunks);
+    const BlockIndex* const block = names_.block(use.chunks);
     if (block == nullptr) continue;
     ahead_.uses.push_back({.index = *block,
                            .tick = part.step_begins + use.after,
                            .dead_at = use.dead_at ? part.step_begins + *use.dead_at : never});
   }
   for (const OpMoves::Fetch& fetch : ahead.fetches)
-    if (const BlockIndex* const block = block_of(fetch.chunks))
+    if (const BlockIndex* const block = names_.block(fetch.chunks))
       ahead_.fetches.push_back({.block = *block, .unchanged = fetch.unchanged});
   moves::Outlook outlook = moves::outlook_of(ahead, part.step_begins);
   outlook.next_births *= options_.chunk.value;  // those of the running op have no part in it: it begins
@@ -338,7 +310,7 @@ void GpuExecutor::find_operands(const Part& part) {
   operands_.clear();
   chunks_.of_op = 0;
   for (const ChunkRange chunks : part.operands) {
-    const BlockIndex* const block = block_of(chunks);
+    const BlockIndex* const block = names_.block(chunks);
     if (block == nullptr || std::find(operands_.begin(), operands_.end(), *block) != operands_.end()) continue;
     operands_.push_back(*block);
     chunks_.of_op += chunks.size();
@@ -355,7 +327,7 @@ bool GpuExecutor::pin_fewer_operands(OpIndex op, std::string_view name, const Pa
                                      std::unique_lock<std::mutex>& lock) {
   while (true) {
     std::vector<const void*> names;
-    for (const BlockIndex block : operands_) names.push_back(name_of(block));
+    for (const BlockIndex block : operands_) names.push_back(names_.name(block));
     lock.unlock();
     using NoRoom = GpuProgram::NoRoom;
     const auto answer = error.cause == Cause::out_of_memory ? options_.program->no_room(names, error) : NoRoom::end;
@@ -380,7 +352,7 @@ void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) 
   auto waits = pin_operands(op, part);
   if (!waits) waits = pin_fewer_operands(op, name, part, waits.error(), lock);
   for (const ChunkRange chunks : part.written)
-    if (const BlockIndex* const block = block_of(chunks)) places_->may_change(*block);
+    if (const BlockIndex* const block = names_.block(chunks)) places_->may_change(*block);
   const Marks::Mark mark = times_.begin_op(op_stream_, *waits);
   if (options_.reports != nullptr) options_.reports->op_queues(op_stream_, *waits, mark);
   ++ops_;
@@ -398,7 +370,7 @@ void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcep
   std::vector<PlaceExecutor::Leaving>& leaving = moves_.leaving;
   leaving.clear();
   for (const OpMoves::Departure& departure : departures) {
-    if (const BlockIndex* const block = block_of(departure.chunks))
+    if (const BlockIndex* const block = names_.block(departure.chunks))
       leaving.push_back({.block = *block, .far = departure.target == TierIndex{2}});
   }
   note(places_->leave_all(leaving));

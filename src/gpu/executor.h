@@ -1,19 +1,16 @@
-// The executor of GPU memory: each tensor is a block of the place executor. A chunk of the arena is a name; the first
-// one of a tensor finds its block. A plan says where a block lies (moves/planned_places.h), when it leaves for pinned
-// host memory and when it comes back.
+// The executor of GPU memory: each tensor is a block of the place executor (names.h). A plan says where a block lies
+// (moves/planned_places.h), when it leaves for pinned host memory and when it comes back.
 //
 // A step that follows its plan begins with every block where the plan has it. After a step that did not, or under
 // another plan, begin_op() of the first op puts them there.
 //
 // Thread rule: as Executor's; the device's context is current in each thread. Its lock is taken behind the session's.
 #pragma once
-#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -24,6 +21,7 @@
 
 #include "cuda/pinned_pool.h"
 #include "gpu/device_reports.h"
+#include "gpu/names.h"
 #include "gpu/place_executor.h"
 #include "gpu/stream_times.h"
 #include "gpu/tables.h"
@@ -162,9 +160,6 @@ class GpuExecutor final : public Executor,
   void wait_begins(HostSlots::WaitsFor what) noexcept override;
   void wait_ends() noexcept override;
   void pins_no_more(Bytes limit, bool there_is_a_disk) noexcept override;
-  const void* name_of(BlockIndex block) const;
-  const BlockIndex* block_of(ChunkRange chunks) const;
-  const BlockIndex* block_of(const void* name) const;
   cuda::StreamHandle stream() const noexcept;
   PlaceExecutor::Place place_of_birth(ChunkRange chunks) const;
   void restore(const PlannedPlaces& places, const StepStart* start);
@@ -180,7 +175,6 @@ class GpuExecutor final : public Executor,
   std::vector<BlockIndex> blocks_of(std::span<const ChunkRange> some, std::span<const ChunkRange> others) const;
   Result<std::byte*> staging();
   Result<bool> same_on_the_host(const BlockIndex (&both)[2], Bytes bytes);
-  void enter(BlockIndex block, ChunkRange chunks);
   void note(const Result<void>& result);
   void wake();
 
@@ -189,14 +183,7 @@ class GpuExecutor final : public Executor,
   std::unique_ptr<GpuTables> tables_;  // nullptr: there are none
   std::unique_ptr<PlaceExecutor> places_;
   mutable std::mutex mutex_;  // over all that follows
-  std::pmr::unsynchronized_pool_resource pool_;
-  std::pmr::unordered_map<std::uint32_t, BlockIndex> blocks_{&pool_};  // by a tensor's first chunk
-  struct Recent {
-    std::uint32_t first = 0;
-    const BlockIndex* block = nullptr;  // in blocks_
-  };
-  mutable std::array<Recent, 1024> recent_{};  // by first chunk, those that were looked up last
-  std::vector<ChunkRange> names_;              // of each block
+  Names names_;
   struct {
     Holds of_the_living, of_the_dead;  // those of the dead end later than their tensors
   } holds_;

@@ -137,24 +137,24 @@ void GpuExecutor::wake() {
 
 DeviceAddress GpuExecutor::address(const void* name) const noexcept {
   const std::lock_guard lock(mutex_);
-  const BlockIndex* const block = block_of(name);
+  const BlockIndex* const block = names_.block(name);
   return block == nullptr ? 0 : places_->address(*block);
 }
 
 void GpuExecutor::allow_moves(const void* name) noexcept {
   const std::lock_guard lock(mutex_);
-  if (const BlockIndex* const block = block_of(name)) places_->allow_moves(*block);
+  if (const BlockIndex* const block = names_.block(name)) places_->allow_moves(*block);
 }
 
 void GpuExecutor::forbid_moves(const void* name) noexcept {
   const std::lock_guard lock(mutex_);
-  if (const BlockIndex* const block = block_of(name)) places_->forbid_moves(*block);
+  if (const BlockIndex* const block = names_.block(name)) places_->forbid_moves(*block);
 }
 
 Result<void> GpuExecutor::copy_to(const void* name, DeviceAddress to) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const BlockIndex* const block = block_of(name);
+  const BlockIndex* const block = names_.block(name);
   VEDETTE_ASSERT(block != nullptr && !places_->is_dropped(*block));
   return places_->copy_to(*block, to, stream());
 }
@@ -168,7 +168,7 @@ void GpuExecutor::will_be_captured() noexcept {
 
 void GpuExecutor::used_on(const void* name, void* stream) noexcept {
   const std::lock_guard lock(mutex_);
-  if (const BlockIndex* const block = block_of(name))
+  if (const BlockIndex* const block = names_.block(name))
     places_->record_stream(*block, static_cast<cuda::StreamHandle>(stream));
 }
 

@@ -21,7 +21,7 @@ void GpuExecutor::come(const Part& part) {
 bool GpuExecutor::drop(ChunkRange chunks) noexcept {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const BlockIndex* const block = block_of(chunks);
+  const BlockIndex* const block = names_.block(chunks);
   return block != nullptr && places_->drop(*block);
 }
 
@@ -29,7 +29,7 @@ PlaceExecutor::Place GpuExecutor::place_like(ChunkRange like) const {
   const auto planned = std::find_if(made_.begin(), made_.end(),
                                     [&](const OpMoves::Made& made) { return made.chunks.first() == like.first(); });
   if (planned != made_.end() && planned->place) return planned->place;
-  const BlockIndex* const block = block_of(like);
+  const BlockIndex* const block = names_.block(like);
   return block == nullptr ? PlaceExecutor::Place() : places_->dropped_from(*block);
 }
 
@@ -37,13 +37,13 @@ bool GpuExecutor::take_piece(Piece& piece) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
   const auto born = places_->allocate(piece.bytes, stream(), place_like(piece.like));
-  if (born) enter(born->block, piece.chunks);
+  if (born) names_.enter(piece.chunks.first(), born->block);
   return static_cast<bool>(born);
 }
 
 void GpuExecutor::adopt_piece(const Piece& from, ChunkRange to) noexcept {
   const std::lock_guard lock(mutex_);
-  const BlockIndex *const made = block_of(from.chunks), *const wanted = block_of(to);
+  const BlockIndex *const made = names_.block(from.chunks), *const wanted = names_.block(to);
   VEDETTE_ASSERT(made != nullptr && wanted != nullptr);
   places_->adopt(*made, *wanted);
 }
@@ -53,7 +53,7 @@ std::vector<GpuExecutor::BlockIndex> GpuExecutor::blocks_of(std::span<const Chun
   std::vector<BlockIndex> blocks;
   for (const auto operands : {some, others})
     for (const ChunkRange chunks : operands)
-      if (const BlockIndex* const block = block_of(chunks)) blocks.push_back(*block);
+      if (const BlockIndex* const block = names_.block(chunks)) blocks.push_back(*block);
   return blocks;
 }
 
@@ -103,7 +103,7 @@ Result<std::byte*> GpuExecutor::staging() {
 bool GpuExecutor::spoil(const Piece& piece) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const BlockIndex block = *block_of(piece.chunks);
+  const BlockIndex block = *names_.block(piece.chunks);
   if (!places_->begin_again({&block, 1}, stream())) return false;
   const auto filled = device_->fill(stream(), places_->address(block), other_bytes, piece.bytes);
   places_->end_again({&block, 1}, stream());
@@ -133,7 +133,7 @@ Result<bool> GpuExecutor::same_on_the_host(const BlockIndex (&both)[2], Bytes by
 bool GpuExecutor::same_bytes(const Piece& piece) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const BlockIndex both[] = {*block_of(piece.chunks), *block_of(piece.like)};
+  const BlockIndex both[] = {*names_.block(piece.chunks), *names_.block(piece.like)};
   if (!places_->begin_again(both, stream())) return false;
   const auto told =
       options_.program->same_bytes(places_->address(both[0]), places_->address(both[1]), piece.bytes.value);
