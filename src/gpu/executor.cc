@@ -37,7 +37,7 @@ GpuExecutor::GpuExecutor(std::shared_ptr<const cuda::Device> device, const Optio
       device_(device),
       options_(options),
       names_(options.arena, options.chunk),
-      times_(options.reports != nullptr ? options.reports->marks() : std::make_shared<Marks>(device)) {}
+      times_(device, options.reports) {}
 
 Executor::Stretch GpuExecutor::range_of_plans() const noexcept {
   const std::lock_guard lock(mutex_);
@@ -102,20 +102,11 @@ void GpuExecutor::is_queued(const PlaceExecutor::Transfer& transfer) noexcept {
                                    transfer.stream);
 }
 
-// Waits of a recomputation, or of a trial, are its own time.
 void GpuExecutor::wait_begins(HostSlots::WaitsFor what) noexcept {
-  if (aside_) return;
-  const bool for_room = what == HostSlots::WaitsFor::room;
-  const Marks::Mark mark =
-      times_.begin_aside(stream(), for_room ? StreamTimes::Aside::waits_for_room : StreamTimes::Aside::waits_for_bytes);
-  if (options_.reports != nullptr) options_.reports->wait_queues(stream(), for_room, mark);
+  times_.begin_wait(stream(), what == HostSlots::WaitsFor::room);
 }
 
-void GpuExecutor::wait_ends() noexcept {
-  if (aside_) return;
-  const Marks::Mark mark = times_.end_aside(stream());
-  if (options_.reports != nullptr) options_.reports->wait_is_queued(stream(), mark);
-}
+void GpuExecutor::wait_ends() noexcept { times_.end_wait(stream()); }
 
 void GpuExecutor::pins_no_more(Bytes limit, bool there_is_a_disk) noexcept {
   if (!options_.say) return;
@@ -222,7 +213,7 @@ void GpuExecutor::begin_step(std::uint64_t step) {
     if (options_.reports != nullptr) options_.reports->has_tables(tables_->counters());
   }
   const std::uint64_t misplaced = places_->counters().misplaced;
-  times_.begin_step(step, stream(), planned_, options_.reports != nullptr);
+  times_.begin_step(step, stream(), planned_);
   before_ = std::exchange(planned_, nullptr);
   followed_ = misplaced == misplaced_ ? before_ : nullptr;  // else blocks lie elsewhere than the plan has them
   made_ = {};
@@ -353,8 +344,7 @@ void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) 
   if (!waits) waits = pin_fewer_operands(op, name, part, waits.error(), lock);
   for (const ChunkRange chunks : part.written)
     if (const BlockIndex* const block = names_.block(chunks)) places_->may_change(*block);
-  const Marks::Mark mark = times_.begin_op(op_stream_, *waits);
-  if (options_.reports != nullptr) options_.reports->op_queues(op_stream_, *waits, mark);
+  times_.begin_op(op_stream_, *waits);
   ++ops_;
 }
 
@@ -364,8 +354,7 @@ void GpuExecutor::continue_op(std::span<const OpMoves::Departure>, const Part&, 
 void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcept {
   const std::lock_guard lock(mutex_);
   places_->end_op(operands_, op_stream_);
-  const Marks::Mark mark = times_.end_op(op_stream_);
-  if (options_.reports != nullptr) options_.reports->op_is_queued(op_stream_, mark);
+  times_.end_op(op_stream_);
   op_runs_ = false;
   std::vector<PlaceExecutor::Leaving>& leaving = moves_.leaving;
   leaving.clear();

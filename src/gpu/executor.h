@@ -198,7 +198,6 @@ class GpuExecutor final : public Executor,
   std::uint64_t misplaced_ = 0;              // when the running step began
   bool step_is_new_ = false, op_runs_ = false;
   bool is_woken_ = false;  // its rest ends when an op is announced: one that was not may be about to queue its work
-  std::optional<Aside> aside_;        // that runs
   std::vector<BlockIndex> operands_;  // of the running op
   struct {                            // at one op
     std::vector<PlaceExecutor::Coming> coming;

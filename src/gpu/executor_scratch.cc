@@ -72,18 +72,13 @@ void GpuExecutor::end_recipe(std::span<const ChunkRange> sources, std::span<cons
 void GpuExecutor::begin_aside(Aside what) noexcept {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  aside_ = what;
-  const Marks::Mark mark = times_.begin_aside(
-      stream(), what == Aside::recomputation ? StreamTimes::Aside::recomputation : StreamTimes::Aside::trial);
-  if (options_.reports != nullptr && what == Aside::recomputation) options_.reports->again_queues(stream(), mark);
+  times_.begin_aside(stream(), what);
 }
 
 void GpuExecutor::end_aside() noexcept {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
-  const Marks::Mark mark = times_.end_aside(stream());
-  if (options_.reports != nullptr && aside_ == Aside::recomputation) options_.reports->again_is_queued(stream(), mark);
-  aside_.reset();
+  times_.end_aside(stream());
 }
 
 // --- a recipe is tried -----------------------------------------------------------------------------------------------
