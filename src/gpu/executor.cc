@@ -28,7 +28,6 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
     if (!tables) return tables.error();
     executor->tables_ = std::move(*tables);
   }
-  executor->places_->watch(executor.get());
   return executor;
 }
 

@@ -32,11 +32,7 @@
 
 namespace vedette::detail {
 
-class GpuExecutor final : public Executor,
-                          public GpuMemory,
-                          public Scratch,
-                          private PlaceExecutor::Pointers,
-                          private PlaceExecutor::Watcher {
+class GpuExecutor final : public Executor, public GpuMemory, public Scratch, private PlaceExecutor::Owner {
  public:
   struct Options {
     Bytes budget;                                      // of device memory, of which operands and results take part

@@ -38,14 +38,13 @@ bool PlaceExecutor::goes_first(const std::vector<Moving>& queued, Bytes next, st
 
 // Behind them a point of the stream.
 Result<StreamPoint> PlaceExecutor::copy_together(std::uint32_t stream) {
-  if (watcher_ != nullptr) watcher_->begins(together_.transfers.front());
+  owner_.begins(together_.transfers.front());
   if (auto queued = device_->copy_together(points_.handle_of(stream), together_.copies); !queued) return queued.error();
   auto copied = points_.mark(stream);
   if (!copied) return copied;
   ++counters_.batches;
   counters_.batched += together_.copies.size();
-  if (watcher_ != nullptr)
-    for (const Transfer& each : together_.transfers) watcher_->is_queued(each);
+  for (const Transfer& each : together_.transfers) owner_.is_queued(each);
   return copied;
 }
 

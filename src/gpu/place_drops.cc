@@ -23,7 +23,7 @@ bool PlaceExecutor::drop(BlockIndex index) {
   if (block.slot) host_.give_back(*std::exchange(block.slot, std::nullopt));
   arena_.remove(index);
   remember(offset, rounded(block.bytes), before);
-  pointers_.moved(index, 0);
+  owner_.moved(index, 0);
   return true;
 }
 
@@ -48,7 +48,7 @@ void PlaceExecutor::adopt(BlockIndex from, BlockIndex to) {
   wanted.dropped_from.reset();
   if (wanted.movable) arena_.allow_moves(to);
   arena_.use(to);
-  pointers_.moved(to, range_.address() + *offset);
+  owner_.moved(to, range_.address() + *offset);
 }
 
 Result<void> PlaceExecutor::begin_again(std::span<const BlockIndex> blocks, StreamHandle stream) {

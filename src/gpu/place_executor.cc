@@ -22,7 +22,7 @@ constexpr std::uint32_t events_a_stream = 4096;
 }  // namespace
 
 Result<std::unique_ptr<PlaceExecutor>> PlaceExecutor::make(std::shared_ptr<const cuda::Device> device,
-                                                           const Options& options, Pointers& pointers,
+                                                           const Options& options, Owner& owner,
                                                            std::unique_ptr<DiskThread> disk) {
   constexpr std::uint64_t pieces = 16;  // of a budget, in which it can change
   auto range = cuda::DeviceRange::make(
@@ -35,27 +35,25 @@ Result<std::unique_ptr<PlaceExecutor>> PlaceExecutor::make(std::shared_ptr<const
   if (!in) return in.error();
   if (!out) return out.error();
   return std::unique_ptr<PlaceExecutor>(new PlaceExecutor(
-      std::move(device), options, pointers,
+      std::move(device), options, owner,
       {.range = std::move(*range), .in = std::move(*in), .out = std::move(*out), .disk = std::move(disk)}));
 }
 
-PlaceExecutor::PlaceExecutor(std::shared_ptr<const cuda::Device> device, const Options& options, Pointers& pointers,
+PlaceExecutor::PlaceExecutor(std::shared_ptr<const cuda::Device> device, const Options& options, Owner& owner,
                              Parts parts)
     : device_(device),
       options_(options),
-      pointers_(pointers),
+      owner_(owner),
       range_(std::move(parts.range)),
       in_(std::move(parts.in)),
       out_(std::move(parts.out)),
       points_(device_, events_a_stream),
-      host_(device_, points_,
-            {.most_pinned = options.most_pinned,
-             .disk = std::move(parts.disk),
-             .waiting = [this](HostSlots::WaitsFor what, bool begins) { tell_of_wait(what, begins); },
-             .pins_no_more =
-                 [this](Bytes limit, bool there_is_a_disk) {
-                   if (watcher_ != nullptr) watcher_->pins_no_more(limit, there_is_a_disk);
-                 }}),
+      host_(
+          device_, points_,
+          {.most_pinned = options.most_pinned,
+           .disk = std::move(parts.disk),
+           .waiting = [this](HostSlots::WaitsFor what, bool begins) { tell_of_wait(what, begins); },
+           .pins_no_more = [this](Bytes limit, bool there_is_a_disk) { owner_.pins_no_more(limit, there_is_a_disk); }}),
       in_number_(points_.number_of(in_.handle())),
       out_number_(points_.number_of(out_.handle())),
       arena_(options.budget, options.alignment) {}
@@ -100,8 +98,7 @@ Result<void> PlaceExecutor::let_wait(std::uint32_t stream, const Fences& fences)
 }
 
 void PlaceExecutor::tell_of_wait(HostSlots::WaitsFor what, bool begins) {
-  if (watcher_ == nullptr) return;
-  begins ? watcher_->wait_begins(what) : watcher_->wait_ends();
+  begins ? owner_.wait_begins(what) : owner_.wait_ends();
 }
 
 Result<void> PlaceExecutor::let_wait_for_room(std::uint32_t stream, const Fences& fences) {
@@ -171,7 +168,7 @@ void PlaceExecutor::wait_for_uses(Block& block) {
 
 bool PlaceExecutor::may_leave(BlockIndex index) {
   if (!arena_.may_leave(index)) return false;
-  if (pointers_.may_move(index)) return true;
+  if (owner_.may_move(index)) return true;
   arena_.forbid_moves(index);
   blocks_[index.value].movable = false;
   return false;
@@ -299,8 +296,6 @@ void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
   let_use(number, block);
   if (!block.recorded.contains(number)) block.recorded.push_back(number);
 }
-
-void PlaceExecutor::watch(Watcher* watcher) { watcher_ = watcher; }
 
 Address PlaceExecutor::address(BlockIndex index) const {
   const auto offset = arena_.offset(index);

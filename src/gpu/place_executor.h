@@ -44,15 +44,6 @@ class PlaceExecutor {
  public:
   using BlockIndex = moves::BlockIndex;
 
-  // Called under the executor's lock.
-  class Pointers {
-   public:
-    virtual ~Pointers() = default;
-    // False: code that would not see the block's address change holds it. The block stays until allow_moves().
-    virtual bool may_move(BlockIndex) noexcept { return true; }
-    virtual void moved(BlockIndex, cuda::Address) noexcept = 0;  // 0: it is away
-  };
-
   struct Transfer {
     Verb verb = Verb::fetch;  // drop: the block left without a copy
     MoveCause cause = MoveCause::planned;
@@ -61,13 +52,18 @@ class PlaceExecutor {
     std::uint8_t slow = 1;                // 2: a fetch whose bytes had been on the disk
     cuda::StreamHandle stream = nullptr;  // of the copy; of a drop, a stream whose latest work is the block's last use
   };
-  // Hears, under the executor's lock, of each copy: its waits are queued, and then the copy. A copy that was refused
-  // has no end. Copies of one call of the driver begin as one, and are then queued one after the other.
-  class Watcher {
+  // Its functions are called by the thread that calls the place executor.
+  class Owner {
    public:
-    virtual ~Watcher() = default;
-    virtual void begins(const Transfer&) noexcept = 0;
-    virtual void is_queued(const Transfer&) noexcept = 0;
+    virtual ~Owner() = default;
+    // False: code that would not see the block's address change holds it. The block stays until allow_moves().
+    virtual bool may_move(BlockIndex) noexcept { return true; }
+    virtual void moved(BlockIndex, cuda::Address) noexcept = 0;  // 0: it is away
+
+    // Of each copy: its waits are queued, and then the copy. A copy that was refused has no end. Copies of one call of
+    // the driver begin as one, and are then queued one after the other.
+    virtual void begins(const Transfer&) noexcept {}
+    virtual void is_queued(const Transfer&) noexcept {}
     // Work that the calling thread queues next may be late: its stream waits for room, or the thread itself waits for
     // room in pinned memory or for the disk. The wait of begin_op()'s answer is none of these. Each ends in the same
     // call.
@@ -101,7 +97,7 @@ class PlaceExecutor {
   using Place = std::optional<std::uint64_t>;  // an offset in the device's range; nullopt: no plan has one
 
   // `disk`: behind pinned memory, for slots without room there; nullptr: there is none.
-  static Result<std::unique_ptr<PlaceExecutor>> make(std::shared_ptr<const cuda::Device>, const Options&, Pointers&,
+  static Result<std::unique_ptr<PlaceExecutor>> make(std::shared_ptr<const cuda::Device>, const Options&, Owner&,
                                                      std::unique_ptr<DiskThread> disk = nullptr);
   ~PlaceExecutor();  // waits for the device's copies
   PlaceExecutor(const PlaceExecutor&) = delete;
@@ -214,8 +210,6 @@ class PlaceExecutor {
   bool is_still() const noexcept { return still_; }
   bool all_in_place() const;
 
-  void watch(Watcher* watcher);  // nullptr: no longer
-
   cuda::Address range() const noexcept { return range_.address(); }
   moves::RangeAllocator::Stretch longest_movable() const;  // of the range: no block lies there that may not move
   cuda::Address address(BlockIndex) const;                 // 0: away
@@ -257,7 +251,7 @@ class PlaceExecutor {
     std::unique_ptr<DiskThread> disk;
   };
 
-  PlaceExecutor(std::shared_ptr<const cuda::Device>, const Options&, Pointers&, Parts);
+  PlaceExecutor(std::shared_ptr<const cuda::Device>, const Options&, Owner&, Parts);
   BlockIndex unused_index();
   Result<StreamPoint> copy_born(BlockIndex, cuda::Address from, StreamPoint made);
   Result<std::uint64_t> room_for(BlockIndex, Bytes, Place);
@@ -330,8 +324,7 @@ class PlaceExecutor {
 
   const std::shared_ptr<const cuda::Device> device_;
   const Options options_;
-  Pointers& pointers_;
-  Watcher* watcher_ = nullptr;
+  Owner& owner_;
   cuda::DeviceRange range_;
   cuda::Stream in_, out_;
   cuda::Points points_;

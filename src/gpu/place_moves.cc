@@ -44,9 +44,9 @@ bool PlaceExecutor::has_slot(BlockIndex index) const { return blocks_[index.valu
 void PlaceExecutor::prepare_slots(std::vector<Bytes> slots) { host_.prepare(std::move(slots)); }
 
 Result<void> PlaceExecutor::copy(const Transfer& transfer, const cuda::Copy& wanted) {
-  if (watcher_ != nullptr) watcher_->begins(transfer);
+  owner_.begins(transfer);
   if (auto queued = device_->copy(transfer.stream, wanted.to, wanted.from, wanted.bytes); !queued) return queued;
-  if (watcher_ != nullptr) watcher_->is_queued(transfer);
+  owner_.is_queued(transfer);
   return {};
 }
 
@@ -54,11 +54,10 @@ Result<void> PlaceExecutor::copy(const Transfer& transfer, const cuda::Copy& wan
 void PlaceExecutor::leave_without_copy(BlockIndex index, MoveCause cause) {
   const Block& block = blocks_[index.value];
   counters_.unchanged += block.bytes;
-  if (watcher_ == nullptr) return;
   const StreamHandle last = block.uses.empty() ? in_.handle() : points_.handle_of(block.uses.back().stream);
   const Transfer transfer{.verb = Verb::drop, .cause = cause, .block = index, .bytes = block.bytes, .stream = last};
-  watcher_->begins(transfer);
-  watcher_->is_queued(transfer);
+  owner_.begins(transfer);
+  owner_.is_queued(transfer);
 }
 
 PlaceExecutor::Transfer PlaceExecutor::transfer_of(const Eviction& leaving) const {
@@ -110,7 +109,7 @@ void PlaceExecutor::has_left(const Eviction& leaving, const Fences& before) {
   block.unchanged = false;
   arena_.remove(leaving.index);
   remember(leaving.offset, rounded(block.bytes), before);
-  pointers_.moved(leaving.index, 0);
+  owner_.moved(leaving.index, 0);
 }
 
 Result<void> PlaceExecutor::evict(BlockIndex index, MoveCause cause) {
@@ -177,7 +176,7 @@ void PlaceExecutor::end_fetch(const Fetch& fetch, StreamPoint copied) {
   if (host_.has_disk() && !block.unchanged) host_.give_back(*std::exchange(block.slot, std::nullopt));
   if (block.movable) arena_.allow_moves(index);
   counters_.most_in_use = std::max(counters_.most_in_use, arena_.in_use());
-  pointers_.moved(index, range_.address() + fetch.offset);
+  owner_.moved(index, range_.address() + fetch.offset);
   ++counters_.fetches;
   counters_.fetched += block.bytes;
   if (was_far) counters_.from_far += block.bytes;

@@ -34,7 +34,7 @@ Result<void> PlaceExecutor::shift(BlockIndex index, std::uint64_t to) {
   block.uses.clear();
   block.ready = *copied;
   counters_.shifted += block.bytes;
-  pointers_.moved(index, range_.address() + to);
+  owner_.moved(index, range_.address() + to);
   return {};
 }
 

@@ -9,7 +9,7 @@
 namespace vedette::testing {
 
 // The storages' pointers, as the adapter keeps them: what is away has none.
-class Pointed final : public PlaceExecutor::Pointers {
+class Pointed final : public PlaceExecutor::Owner {
  public:
   void moved(PlaceExecutor::BlockIndex block, cuda::Address address) noexcept override { at[block.value] = address; }
   std::map<std::uint32_t, cuda::Address> at;
