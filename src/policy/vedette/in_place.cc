@@ -12,6 +12,7 @@
 #include "base/readable.h"
 #include "base/time_limit.h"
 #include "model/liveness.h"
+#include "policy/canvas/op_times.h"
 #include "policy/vedette/rehearsal.h"
 
 namespace vedette::planning {
