@@ -22,9 +22,14 @@ struct Gap {
   std::uint32_t written = 0, until = 0;  // it gives room from the op at which it is written to this one
   double wait_ns = 0;                    // by which both transfers take longer than the gap
   bool chosen = false, writes = true;
-  double cost = 0, worth = 0;
-  double read_cost = 0, write_cost = 0;  // the parts of `cost`
+  double read_cost = 0, write_cost = 0;
   std::uint32_t from() const { return writes ? written : last_use + 1; }
+};
+
+struct Candidate {  // a gap that may give room where it is missing
+  double bytes = 0, cost = 0, cost_written = 0;
+  std::uint32_t gap = 0, from = 0, from_written = 0, until = 0;  // places among the ops where room is missing
+  bool changed = false, chosen = false;                          // changed: since the candidate before
 };
 
 // Time that a link has left, op by op, of a step that repeats.
@@ -110,9 +115,9 @@ class Cover {
  private:
   void cut_into_stretches();
   void add_gap(std::uint32_t tensor, std::size_t use);
-  void weigh(const std::vector<double>& memory);
   void see_what_is_written();
-  void choose_by_worth(const std::vector<double>& memory, std::vector<std::int64_t>& away);
+  void find_candidates();
+  void choose_by_worth(std::vector<std::int64_t>& away);
   void sum_up(const std::vector<double>& memory);
   void price_memory();
   void choose();
@@ -138,8 +143,14 @@ class Cover {
   std::vector<std::int64_t> starts_;   // [op of two steps]: ideal begin
   std::vector<std::size_t> stretch_;   // [op]
   std::vector<Gap> gaps_;              // of each tensor one after the other
-  std::vector<double> memory_;         // [op]: price of a byte
-  std::vector<double> sums_;           // of two steps, up to each op
+  struct OfTensor {
+    std::size_t begin = 0, end = 0;  // of candidates_
+    bool persistent = false;
+  };
+  std::vector<std::uint32_t> short_;   // ops where room is missing
+  std::vector<Candidate> candidates_;  // of each tensor one after the other
+  std::vector<OfTensor> tensors_;      // that have candidates
+  std::vector<double> sums_;           // prices of a byte, of two steps, up to each place of short_
 };
 
 void Cover::cut_into_stretches() {
@@ -201,78 +212,110 @@ void Cover::see_what_is_written() {
   }
 }
 
+// Of two steps, up to each place.
 void Cover::sum_up(const std::vector<double>& memory) {
-  sums_.resize(2 * std::size_t{ops_} + 1);
-  for (std::uint32_t op = 0; op < ops_; ++op) sums_[op + 1] = sums_[op] + memory[op];
-  for (std::uint32_t op = 0; op < ops_; ++op) sums_[ops_ + op + 1] = sums_[ops_ + op] + memory[op];
-}
-
-void Cover::weigh(const std::vector<double>& memory) {
-  sum_up(memory);
-  see_what_is_written();
-  for (Gap& gap : gaps_) {
-    gap.cost = gap.read_cost;
-    if (gap.writes) gap.cost += gap.write_cost;
-    gap.worth = static_cast<double>(gap.bytes) * (sums_[gap.until] - sums_[gap.from()]);
+  sums_.resize(2 * memory.size() + 1);
+  double sum = 0, *next = sums_.data();
+  for (int lap = 0; lap < 2; ++lap) {
+    for (const double price : memory) *++next = sum += price;
   }
 }
 
-// Chooses each gap that is worth more than it costs; `away`: the bytes that this has away at each op. What is written
-// depends on what was chosen before.
-void Cover::choose_by_worth(const std::vector<double>& memory, std::vector<std::int64_t>& away) {
-  sum_up(memory);
-  away.assign(std::size_t{ops_} + 1, 0);
+// Ops at which nothing has to be away have no price, and a gap over such ops alone is never worth its cost. So prices
+// are found on the others: a gap's ops become places among them, and what changed since the gap before is noted.
+void Cover::find_candidates() {
+  std::vector<std::uint32_t> place(2 * std::size_t{ops_} + 1);
+  for (std::uint32_t op = 0; op < ops_; ++op) {
+    place[op + 1] = place[op] + (missing_[op] > 0 ? 1 : 0);
+    if (missing_[op] > 0) short_.push_back(op);
+  }
+  for (std::uint32_t op = 0; op < ops_; ++op) place[ops_ + op + 1] = place[ops_] + place[op + 1];
   for (std::size_t first = 0, end = 0; first < gaps_.size(); first = end) {
-    const TensorUses& tensor = uses_.tensors[gaps_[first].tensor];
-    end = first + tensor.uses.size();
+    end = first + uses_.tensors[gaps_[first].tensor].uses.size();
+    const bool persistent = uses_.tensors[gaps_[first].tensor].persistent;
+    const std::size_t before = candidates_.size();
+    bool changed = false;
+    for (std::size_t g = first; g < end; ++g) {
+      const Gap& gap = gaps_[g];
+      changed = changed || gap.changed;
+      if (place[gap.last_use + 1] == place[gap.until]) continue;
+      candidates_.push_back({.bytes = static_cast<double>(gap.bytes),
+                             .cost = gap.read_cost,
+                             .cost_written = gap.read_cost + gap.write_cost,
+                             .gap = static_cast<std::uint32_t>(g),
+                             .from = place[gap.last_use + 1],
+                             .from_written = place[gap.written],
+                             .until = place[gap.until],
+                             .changed = changed});
+      changed = false;
+    }
+    if (candidates_.size() == before) continue;
+    candidates_[before].changed = candidates_[before].changed || changed;  // around the step
+    tensors_.push_back({.begin = before, .end = candidates_.size(), .persistent = persistent});
+  }
+}
+
+// Chooses each gap that is worth more than it costs, by `sums_`; `away`: the bytes that this has away at each place.
+// What is written depends on what was chosen before.
+void Cover::choose_by_worth(std::vector<std::int64_t>& away) {
+  const auto places = static_cast<std::uint32_t>(short_.size());
+  away.assign(std::size_t{places} + 1, 0);
+  for (const OfTensor& tensor : tensors_) {
     bool clean = tensor.persistent;
     if (clean) {
-      for (std::size_t g = first; g < end; ++g) clean = (clean && !gaps_[g].changed) || gaps_[g].chosen;
+      for (std::size_t c = tensor.begin; c < tensor.end; ++c)
+        clean = (clean && !candidates_[c].changed) || candidates_[c].chosen;
     }
-    for (std::size_t g = first; g < end; ++g) {
-      Gap& gap = gaps_[g];
-      clean = clean && !gap.changed;
-      gap.writes = !clean;
-      clean = clean || gap.chosen;
-      const std::uint32_t from = gap.from();
-      const double cost = gap.writes ? gap.read_cost + gap.write_cost : gap.read_cost;
-      gap.chosen = static_cast<double>(gap.bytes) * (sums_[gap.until] - sums_[from]) > cost;
-      if (!gap.chosen || from >= gap.until) continue;
-      around(gap, [&](std::uint32_t begin, std::uint32_t until) {
-        away[begin] += gap.bytes;
-        away[until] -= gap.bytes;
-      });
+    for (std::size_t c = tensor.begin; c < tensor.end; ++c) {
+      Candidate& each = candidates_[c];
+      clean = clean && !each.changed;
+      const std::uint32_t from = clean ? each.from : each.from_written;
+      each.chosen = each.bytes * (sums_[each.until] - sums_[from]) > (clean ? each.cost : each.cost_written);
+      clean = clean || each.chosen;
+      if (!each.chosen) continue;
+      const auto bytes = static_cast<std::int64_t>(each.bytes);
+      const std::uint32_t begin = from < places ? from : from - places,
+                          end = begin + std::min(each.until - from, places);
+      away[begin] += bytes;
+      away[std::min(end, places)] -= bytes;
+      if (end > places) away[0] += bytes, away[end - places] -= bytes;
     }
   }
-  for (std::uint32_t op = 1; op < ops_; ++op) away[op] += away[op - 1];
+  for (std::uint32_t place = 1; place < places; ++place) away[place] += away[place - 1];
 }
 
 void Cover::price_memory() {
+  find_candidates();
   const double first = 1e9 / static_cast<double>(std::max<std::uint64_t>(setting_.read_bytes_per_s, 1)) / ops_;
-  std::vector<double> memory(ops_);
+  std::vector<double> memory(short_.size(), first), mean(short_.size());
   std::vector<std::int64_t> away;
-  for (std::uint32_t op = 0; op < ops_; ++op) memory[op] = missing_[op] > 0 ? first : 0;
-  memory_.assign(ops_, 0);
   for (int round = 0; round < rounds; ++round) {
-    choose_by_worth(memory, away);
+    sum_up(memory);
+    choose_by_worth(away);
     const double slower = rate * slows_from / std::max(round, slows_from);
-    for (std::uint32_t op = 0; op < ops_; ++op) {
-      if (missing_[op] <= 0) continue;
-      const double lack = static_cast<double>(missing_[op] - away[op]) / static_cast<double>(missing_[op]);
-      memory[op] = std::clamp(memory[op] * std::exp(slower * std::clamp(lack, -1.0, 1.0)), first * 1e-6, first * 1e12);
-      if (round >= rounds / 2) memory_[op] += memory[op] / (rounds - rounds / 2);
+    for (std::size_t place = 0; place < short_.size(); ++place) {
+      const std::int64_t missing = missing_[short_[place]];
+      const double lack = static_cast<double>(missing - away[place]) / static_cast<double>(missing);
+      memory[place] =
+          std::clamp(memory[place] * std::exp(slower * std::clamp(lack, -1.0, 1.0)), first * 1e-6, first * 1e12);
+      if (round >= rounds / 2) mean[place] += memory[place] / (rounds - rounds / 2);
     }
   }
+  sum_up(mean);
+  for (const Candidate& each : candidates_) gaps_[each.gap].chosen = each.chosen;
 }
 
 void Cover::choose() {
-  weigh(memory_);
+  see_what_is_written();
   std::vector<std::uint32_t> order;
-  std::vector<double> ratio;
-  for (Gap& gap : gaps_) {
-    gap.chosen = false;
-    ratio.push_back(gap.worth / gap.cost);
-    if (gap.from() < gap.until) order.push_back(static_cast<std::uint32_t>(ratio.size() - 1));
+  std::vector<double> ratio(gaps_.size());
+  for (Gap& gap : gaps_) gap.chosen = false;
+  for (const Candidate& each : candidates_) {
+    const Gap& gap = gaps_[each.gap];
+    if (gap.from() >= gap.until) continue;
+    const double worth = each.bytes * (sums_[each.until] - sums_[gap.writes ? each.from_written : each.from]);
+    ratio[each.gap] = worth / (gap.writes ? each.cost_written : each.cost);
+    order.push_back(each.gap);
   }
   std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return ratio[a] > ratio[b]; });
   Room missing(missing_);
