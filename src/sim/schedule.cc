@@ -46,14 +46,14 @@ Result<Schedule> schedule(const Trace& trace, const Machine& machine, const Plan
   }
   const auto number = [](std::size_t i) { return i; };
   Schedule made{
-      .issued = ByOp(
+      .issued = Grouped(
           ops, plan.moves.size(), [&](std::size_t m) { return plan.moves[m].issue.value; }, number),
-      .due = ByOp(
+      .due = Grouped(
           ops, plan.moves.size(), [&](std::size_t m) { return plan.moves[m].due.value; }, number),
-      .in_place = ByOp(
+      .in_place = Grouped(
           ops, in_place.size(), [&](std::size_t i) { return in_place[i].op.value; },
           [&](std::size_t i) { return in_place[i].tensor.value; }),
-      .recomputed = ByOp(
+      .recomputed = Grouped(
           ops, plan.recomputations.size(), [&](std::size_t r) { return plan.recomputations[r].before.value; }, number)};
   if (!plan.recomputations.empty()) made.producers = producers(trace);
   if (!plan.barriers.empty()) made.barrier.resize(ops);

@@ -2,39 +2,18 @@
 // Pure.
 #pragma once
 #include <cstdint>
-#include <span>
 #include <vector>
 
+#include "sim/grouped.h"
 #include "vedette/model.h"
 #include "vedette/result.h"
 
 namespace vedette::sim {
 
-// Numbers by op, in one row.
-class ByOp {
- public:
-  // `op_of(i)` of each entry i of `entries`, below `ops`; `value_of(i)` is its number. Entries of one op keep their
-  // order.
-  template <class OpOf, class ValueOf>
-  ByOp(std::size_t ops, std::size_t entries, const OpOf& op_of, const ValueOf& value_of)
-      : first_(ops + 1), values_(entries) {
-    for (std::size_t i = 0; i < entries; ++i) ++first_[op_of(i)];
-    std::uint32_t sum = 0;
-    for (std::uint32_t& each : first_) each = sum += each;
-    for (std::size_t i = entries; i-- > 0;) values_[--first_[op_of(i)]] = static_cast<std::uint32_t>(value_of(i));
-  }
-  std::span<const std::uint32_t> operator[](std::size_t op) const {
-    return {values_.data() + first_[op], first_[op + 1] - first_[op]};
-  }
-
- private:
-  std::vector<std::uint32_t> first_, values_;  // [op]: where its values begin; one more entry at the end
-};
-
 struct Schedule {
-  ByOp issued, due;           // indices into Plan::moves
-  ByOp in_place;              // tensors
-  ByOp recomputed;            // indices into Plan::recomputations
+  Grouped issued, due;        // indices into Plan::moves
+  Grouped in_place;           // tensors
+  Grouped recomputed;         // indices into Plan::recomputations
   std::vector<Op> producers;  // [op], where something is recomputed
   std::vector<char> barrier;  // [op]: it waits for all evictions; empty: no op does
 };

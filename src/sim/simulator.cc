@@ -146,7 +146,7 @@ std::optional<Error> Simulation::recompute(std::uint32_t op) {
   // A tensor that the op itself does not need was a means: dead again where the trace holds it dead.
   for (std::uint32_t t : pinned) {
     traffic_.unpin(t);
-    const std::vector<std::uint32_t>& uses = in_.step.uses[t];
+    const auto uses = in_.step.uses[t];
     if (!in_.trace.tensors[t].persistent && uses.back() < op) {
       const Span<std::uint32_t> range = traffic_.of_tensor(t);
       for (std::uint32_t p = range.begin; p < range.end; ++p) traffic_.release(p);

@@ -25,33 +25,37 @@ Step flatten(const Trace& trace) {
   const auto ops = static_cast<std::uint32_t>(trace.ops.size()),
              tensors = static_cast<std::uint32_t>(trace.tensors.size());
   Step step;
-  step.operands.resize(ops), step.births.resize(ops), step.deaths.resize(ops), step.uses.resize(tensors);
+  step.operands.resize(ops);
   step.born_at.assign(tensors, none);
-  std::vector<std::uint32_t> uses(tensors), born(tensors, none), freed(tensors, none);  // as lives() has them
+  std::vector<std::uint32_t> born(tensors, none), freed(tensors, none);  // as lives() has them
+  std::vector<std::uint32_t> used, by;                                   // tensors, and the ops that use them
   for (std::uint32_t i = 0; i < ops; ++i) {
     step.operands[i] = operands_of(trace.ops[i]);
     for (const Operand& each : step.operands[i]) {
-      ++uses[each.tensor];
+      used.push_back(each.tensor), by.push_back(i);
       if (each.write && born[each.tensor] == none) born[each.tensor] = i;
     }
     for (const TensorIndex t : trace.ops[i].frees) freed[t.value] = i;
   }
-  for (std::uint32_t t = 0; t < tensors; ++t) step.uses[t].reserve(uses[t]);
-  for (std::uint32_t i = 0; i < ops; ++i) {
-    for (const Operand& each : step.operands[i]) step.uses[each.tensor].push_back(i);
-  }
+  const auto of = [](const std::vector<std::uint32_t>& row) { return [&](std::size_t i) { return row[i]; }; };
+  step.uses = Grouped(tensors, used.size(), of(used), of(by));
+  std::vector<std::uint32_t> mortal, births, deaths;
   for (std::uint32_t t = 0; t < tensors; ++t) {
-    if (trace.tensors[t].persistent || step.uses[t].empty()) continue;
-    step.born_at[t] = step.uses[t].front();
+    const auto uses = step.uses[t];
+    if (trace.tensors[t].persistent || uses.empty()) continue;
+    step.born_at[t] = uses.front();
     if (born[t] == none) continue;
-    step.births[born[t]].push_back(t);
-    step.deaths[std::max(freed[t] == none ? step.uses[t].back() : freed[t], born[t])].push_back(t);
+    mortal.push_back(t);
+    births.push_back(born[t]);
+    deaths.push_back(std::max(freed[t] == none ? uses.back() : freed[t], born[t]));
   }
+  step.births = Grouped(ops, mortal.size(), of(births), of(mortal));
+  step.deaths = Grouped(ops, mortal.size(), of(deaths), of(mortal));
   return step;
 }
 
 std::uint64_t next_use(const Step& step, const Trace& trace, std::uint32_t tensor, std::uint32_t from) {
-  const std::vector<std::uint32_t>& uses = step.uses[tensor];
+  const auto uses = step.uses[tensor];
   const auto next = std::lower_bound(uses.begin(), uses.end(), from);
   if (next != uses.end()) return *next;
   if (uses.empty() || !trace.tensors[tensor].persistent) return std::numeric_limits<std::uint64_t>::max();

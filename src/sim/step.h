@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "sim/grouped.h"
 #include "vedette/model.h"
 #include "vedette/replay.h"
 
@@ -18,9 +19,9 @@ using Operands = std::vector<std::vector<Operand>>;  // of each op, by tensor
 
 struct Step {
   Operands operands;
-  std::vector<std::vector<std::uint32_t>> births;  // of each op: tensors that it writes first (not persistent)
-  std::vector<std::vector<std::uint32_t>> deaths;  // of each op: tensors that are dead after it (not persistent)
-  std::vector<std::vector<std::uint32_t>> uses;    // of each tensor: ops, ascending
+  Grouped births;                      // of each op: tensors that it writes first (not persistent)
+  Grouped deaths;                      // of each op: tensors that are dead after it (not persistent)
+  Grouped uses;                        // of each tensor: ops, ascending
   std::vector<std::uint32_t> born_at;  // [tensor]: its first op; the largest number where it persists or has none
 };
 

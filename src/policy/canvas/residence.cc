@@ -163,7 +163,7 @@ void Residence::use(std::uint32_t tensor, std::uint32_t op) {
 }
 
 bool Residence::run(std::uint32_t op) {
-  const std::vector<std::uint32_t>& operands = ledger_.uses().operands[op];
+  const auto operands = ledger_.uses().operands[op];
   for (const std::uint32_t t : operands) state_[t].busy = true;
   rules_.begins(*this, now_);
   for (const std::uint32_t t : operands) {

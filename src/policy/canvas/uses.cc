@@ -6,28 +6,25 @@
 namespace vedette::planning {
 namespace {
 
-void add_use(TensorUses& tensor, std::uint32_t op, bool write) {
-  if (!tensor.uses.empty() && tensor.uses.back().op == op) {
-    tensor.uses.back().write |= write;
-  } else {
-    tensor.uses.push_back({op, write});
-  }
-}
-
 // The operands of all ops in a row, each with the next use of its tensor.
 void line_up(const Trace& trace, Uses& all) {
-  std::vector<std::uint32_t> first(trace.tensors.size(), Uses::never), last(trace.tensors.size(), Uses::never);
   std::size_t operands = 0;
-  for (const std::vector<std::uint32_t>& each : all.operands) operands += each.size();
+  for (const Op& op : trace.ops) operands += op.reads.size() + op.writes.size();
   for (std::vector<std::uint32_t>* row : {&all.op_of, &all.tensor_of, &all.next}) row->reserve(operands);
   all.changes.reserve(operands), all.first_operand.reserve(trace.ops.size() + 1);
   all.first_operand.push_back(0);
+  std::vector<std::uint32_t> first(trace.tensors.size(), Uses::never), last(trace.tensors.size(), Uses::never);
+  std::vector<std::uint32_t>& row = all.tensor_of;
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
     const auto& writes = trace.ops[i].writes;
-    for (const std::uint32_t t : all.operands[i]) {
-      const auto here = static_cast<std::uint32_t>(all.op_of.size());
+    const std::size_t begin = row.size();
+    for (const TensorIndex t : trace.ops[i].reads) row.push_back(t.value);
+    for (const TensorIndex t : writes) row.push_back(t.value);
+    std::sort(row.begin() + static_cast<std::ptrdiff_t>(begin), row.end());
+    row.erase(std::unique(row.begin() + static_cast<std::ptrdiff_t>(begin), row.end()), row.end());
+    for (std::size_t k = begin; k < row.size(); ++k) {
+      const std::uint32_t t = row[k], here = static_cast<std::uint32_t>(k);
       all.op_of.push_back(i);
-      all.tensor_of.push_back(t);
       all.next.push_back(Uses::never);
       all.changes.push_back(std::find(writes.begin(), writes.end(), TensorIndex{t}) != writes.end());
       if (last[t] == Uses::never) {
@@ -37,47 +34,44 @@ void line_up(const Trace& trace, Uses& all) {
       }
       last[t] = here;
     }
-    all.first_operand.push_back(static_cast<std::uint32_t>(all.op_of.size()));
+    all.first_operand.push_back(static_cast<std::uint32_t>(row.size()));
   }
   for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
     if (trace.tensors[t].persistent && last[t] != Uses::never)
-      all.next[last[t]] = static_cast<std::uint32_t>(all.op_of.size()) + first[t];
+      all.next[last[t]] = static_cast<std::uint32_t>(row.size()) + first[t];
   }
+  all.operands = sim::Grouped(all.first_operand, row);
 }
 
 }  // namespace
 
 Uses uses_of(const Trace& trace) {
   Uses all;
+  line_up(trace, all);
   all.tensors.resize(trace.tensors.size());
-  all.operands.resize(trace.ops.size());
-  all.births.resize(trace.ops.size());
-  all.deaths.resize(trace.ops.size());
-  std::vector<std::uint32_t> freed(trace.tensors.size(), 0);
+  std::vector<std::uint32_t> count(trace.tensors.size()), freed(trace.tensors.size());
+  for (const std::uint32_t t : all.tensor_of) ++count[t];
+  for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) all.tensors[t].uses.reserve(count[t]);
+  for (std::size_t k = 0; k < all.tensor_of.size(); ++k)
+    all.tensors[all.tensor_of[k]].uses.push_back({all.op_of[k], all.changes[k] != 0});
   for (std::uint32_t i = 0; i < trace.ops.size(); ++i) {
-    const Op& op = trace.ops[i];
-    for (TensorIndex t : op.reads) add_use(all.tensors[t.value], i, false);
-    for (TensorIndex t : op.writes) add_use(all.tensors[t.value], i, true);
-    for (TensorIndex t : op.frees) freed[t.value] = i;
-    std::vector<std::uint32_t>& operands = all.operands[i];
-    operands.reserve(op.reads.size() + op.writes.size());
-    for (TensorIndex t : op.reads) operands.push_back(t.value);
-    for (TensorIndex t : op.writes) operands.push_back(t.value);
-    std::sort(operands.begin(), operands.end());
-    operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
+    for (const TensorIndex t : trace.ops[i].frees) freed[t.value] = i;
   }
+  std::vector<std::uint32_t> mortal;
   for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) {
     TensorUses& tensor = all.tensors[t];
     tensor.persistent = trace.tensors[t].persistent;
     if (tensor.persistent || tensor.uses.empty()) continue;
     tensor.birth = tensor.uses.front().op;
-    tensor.death = tensor.uses.back().op;
     // A free after the last access keeps dead bytes until then.
-    if (freed[t] > tensor.death) tensor.death = freed[t];
-    all.births[tensor.birth].push_back(t);
-    all.deaths[tensor.death].push_back(t);
+    tensor.death = std::max(tensor.uses.back().op, freed[t]);
+    mortal.push_back(t);
   }
-  line_up(trace, all);
+  const auto tensor = [&](std::size_t i) { return mortal[i]; };
+  all.births = sim::Grouped(
+      trace.ops.size(), mortal.size(), [&](std::size_t i) { return all.tensors[mortal[i]].birth; }, tensor);
+  all.deaths = sim::Grouped(
+      trace.ops.size(), mortal.size(), [&](std::size_t i) { return all.tensors[mortal[i]].death; }, tensor);
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "sim/grouped.h"
 #include "vedette/model.h"
 
 namespace vedette::planning {
@@ -23,9 +24,9 @@ struct TensorUses {
 struct Uses {
   static constexpr std::uint32_t never = std::numeric_limits<std::uint32_t>::max();
   std::vector<TensorUses> tensors;
-  std::vector<std::vector<std::uint32_t>> operands;  // of each op, sorted, unique
-  std::vector<std::vector<std::uint32_t>> births;    // tensors born in each op (not persistent)
-  std::vector<std::vector<std::uint32_t>> deaths;    // tensors dead after each op (not persistent)
+  sim::Grouped operands;  // of each op, sorted, unique
+  sim::Grouped births;    // tensors born in each op (not persistent)
+  sim::Grouped deaths;    // tensors dead after each op (not persistent)
   // Operands of all ops one after the other; in this order tensors go by their use, those of one use by number.
   std::vector<std::uint32_t> first_operand;  // [op]: where its operands begin; one more entry at the end
   std::vector<std::uint32_t> op_of;          // [operand]

@@ -2,10 +2,11 @@
 #include "policy/vedette/layout.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <set>
+#include <utility>
 
 #include "base/assert.h"
 #include "policy/canvas/marks.h"
@@ -77,6 +78,53 @@ std::uint32_t free_from(const Room& room, std::uint32_t ops, std::uint32_t begin
   return first;
 }
 
+// Numbers by op, the latest first.
+class Lists {
+ public:
+  void resize(std::size_t ops, std::size_t numbers) {
+    first_.assign(ops, none);
+    all_.reserve(numbers);
+  }
+  void add(std::uint32_t op, std::uint32_t number) {
+    all_.push_back({number, first_[op]});
+    first_[op] = static_cast<std::uint32_t>(all_.size() - 1);
+  }
+  template <class Visit>
+  void each(std::uint32_t op, const Visit& visit) const {
+    for (std::uint32_t at = first_[op]; at != none; at = all_[at].next) visit(all_[at].number);
+  }
+
+ private:
+  struct Entry {
+    std::uint32_t number, next;
+  };
+  std::vector<std::uint32_t> first_;  // [op]: of all_; none: it has no number
+  std::vector<Entry> all_;
+};
+
+// A set of which only the least is asked for.
+template <class Value>
+class Least {
+ public:
+  bool empty() const { return heap_.empty(); }
+  const Value& least() const { return heap_.front(); }
+  void insert(const Value& value) {
+    heap_.push_back(value);
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  }
+  Value take() {
+    const Value value = heap_.front();
+    while (!heap_.empty() && heap_.front() == value) {  // it may have been inserted twice
+      std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+      heap_.pop_back();
+    }
+    return value;
+  }
+
+ private:
+  std::vector<Value> heap_;
+};
+
 // Makes the rest of a ring that holds too much fit, op by op. Tensors that could give room at the op at hand are kept
 // as the walk goes on: a search among all gaps would make a step of n ops cost n x n.
 class Repair {
@@ -95,7 +143,8 @@ class Repair {
     ring.leave_out(costs_, gaps_);
     if (ops_ == 0 || *std::max_element(ring.bytes().begin(), ring.bytes().end()) <= setting_.budget) return true;
     room_.emplace(ring.bytes());
-    leaves_at_.resize(ops_), comes_at_.resize(ops_), away_after_.resize(operands_);
+    leaves_at_.resize(ops_, 2 * gaps_.size()), comes_at_.resize(ops_, 2 * gaps_.size());
+    away_after_.resize(operands_);
     near_ = Marks(std::size_t{operands_} * 2);
     for (std::uint32_t g = 0; g < gaps_.size(); ++g) watch(g);
     for (std::uint32_t t = 0; t < uses_.tensors.size(); ++t) start(t);
@@ -117,7 +166,7 @@ class Repair {
 
   // The place of tensor t among the operands of all ops, at op `op`; operands_ where it is none of that op's.
   std::uint32_t operand(std::uint32_t t, std::uint32_t op) const {
-    const std::vector<std::uint32_t>& all = uses_.operands[op];
+    const auto all = uses_.operands[op];
     const auto found = std::lower_bound(all.begin(), all.end(), t);
     return found == all.end() || *found != t
                ? operands_
@@ -128,11 +177,11 @@ class Repair {
     const Stay& gap = gaps_[g];
     const std::uint32_t leaves = gap.last_use + 1, last = operand(gap.tensor, gap.last_use % ops_);
     if (last < operands_) away_after_[last] = 1;
-    leaves_at_[leaves % ops_].push_back(g);
-    if (covers(leaves, gap.gone, 0, ops_)) leaves_at_[0].push_back(g);
+    leaves_at_.add(leaves % ops_, g);
+    if (covers(leaves, gap.gone, 0, ops_)) leaves_at_.add(0, g);
     if (!gap.returns) return;
-    comes_at_[gap.fetch % ops_].push_back(g);
-    if (covers(gap.fetch, gap.next_use, 0, ops_)) comes_at_[0].push_back(g);
+    comes_at_.add(gap.fetch % ops_, g);
+    if (covers(gap.fetch, gap.next_use, 0, ops_)) comes_at_.add(0, g);
   }
 
   // Persistent tensors are near from the step before, unless a gap is open.
@@ -143,12 +192,12 @@ class Repair {
   }
 
   void begin(std::uint32_t op) {
-    leaving_.insert(leaves_at_[op].begin(), leaves_at_[op].end());
-    for (const std::uint32_t g : comes_at_[op]) {
+    leaves_at_.each(op, [&](std::uint32_t g) { leaving_.insert(g); });
+    comes_at_.each(op, [&](std::uint32_t g) {
       const Stay& gap = gaps_[g];
       if (covers(gap.fetch, gap.next_use, op, ops_))
         coming_.insert({-static_cast<std::int64_t>(gap.next_use) + (op < gap.fetch ? ops_ : 0), g});
-    }
+    });
     for (std::uint32_t k = uses_.first_operand[op]; k < uses_.first_operand[op + 1]; ++k) near_.erase(k);
     std::erase_if(unused_, [&](std::uint32_t t) { return uses_.tensors[t].death < op; });
   }
@@ -167,8 +216,7 @@ class Repair {
 
   bool leave_sooner(std::uint32_t op) {
     while (!leaving_.empty()) {
-      Stay& gap = gaps_[*leaving_.begin()];
-      leaving_.erase(leaving_.begin());  // whatever it is, it gives nothing from here on
+      Stay& gap = gaps_[leaving_.take()];  // whatever it is, it gives nothing from here on
       if (gap.gone <= gap.last_use + 1 || !covers(gap.last_use + 1, gap.gone, op, ops_)) continue;
       const std::uint32_t gone = unrolled(gap.last_use + 1, op);
       give(gone, gap.gone, gap.tensor);
@@ -179,14 +227,13 @@ class Repair {
   }
 
   bool come_later(std::uint32_t op) {
-    if (coming_.empty() || -coming_.begin()->first <= op) return false;
-    const std::uint32_t g = coming_.begin()->second;
-    coming_.erase(coming_.begin());
+    if (coming_.empty() || -coming_.least().first <= op) return false;
+    const std::uint32_t g = coming_.take().second;
     Stay& gap = gaps_[g];
     const std::uint32_t fetch = unrolled(gap.fetch, op) + 1;
     give(gap.fetch, fetch, gap.tensor);
     gap.fetch = fetch;
-    if (op + 1 < ops_) comes_at_[op + 1].push_back(g);
+    if (op + 1 < ops_) comes_at_.add(op + 1, g);
     return true;
   }
 
@@ -236,7 +283,7 @@ class Repair {
     gaps_.push_back(gap);
     away_after_[operand(t, gap.last_use)] = 1;
     if (gap.last_use + 1 > op && gap.last_use + 1 < ops_)
-      leaves_at_[gap.last_use + 1].push_back(static_cast<std::uint32_t>(gaps_.size() - 1));
+      leaves_at_.add(gap.last_use + 1, static_cast<std::uint32_t>(gaps_.size() - 1));
     return true;
   }
 
@@ -247,10 +294,10 @@ class Repair {
   std::uint32_t ops_, operands_;
   std::optional<Room> room_;
   // [op]: gaps whose evict, or whose fetch, may be under way from there on
-  std::vector<std::vector<std::uint32_t>> leaves_at_, comes_at_;
-  std::set<std::uint32_t> leaving_;                          // of them, now; some are void
-  std::set<std::pair<std::int64_t, std::uint32_t>> coming_;  // the last due first
-  std::vector<char> away_after_;                             // [operand]: a gap begins with that use
+  Lists leaves_at_, comes_at_;
+  Least<std::uint32_t> leaving_;                          // of them, now; some are void
+  Least<std::pair<std::int64_t, std::uint32_t>> coming_;  // the last due first
+  std::vector<char> away_after_;                          // [operand]: a gap begins with that use
   // next uses, among all operands of two steps, of tensors that are near for certain
   Marks near_;
   std::vector<std::uint32_t> unused_;  // near, used no more, not dead yet
@@ -320,39 +367,39 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Stay>
   Plan plan;
   plan.home.assign(trace.tensors.size(), {0});
   struct Ordered {
-    std::uint32_t lead;  // ops until due: the soonest due goes first
-    Move move;
+    std::uint32_t issue, lead;  // lead: ops until due, of which the soonest due goes first
+    std::uint32_t gap;
+    bool fetch;
   };
   std::vector<Ordered> moves;
-  for (const Stay& gap : gaps) {
-    const TensorIndex t{gap.tensor};
-    const TierIndex slow = gap.tier == 0 ? setting.slow : TierIndex{gap.tier};
+  moves.reserve(2 * gaps.size());
+  const auto gone = [](const Stay& gap) { return std::min(gap.gone, gap.fetch); };
+  const auto tier = [&](const Stay& gap) { return gap.tier == 0 ? setting.slow : TierIndex{gap.tier}; };
+  for (std::uint32_t g = 0; g < gaps.size(); ++g) {
+    const Stay& gap = gaps[g];
     const bool persistent = trace.tensors[gap.tensor].persistent;
     // At home in the slow tier: away, or on its way back, when op 0 begins.
     const bool back_at_0 = gap.next_use == ops && gap.fetch < ops;
-    if (persistent && gap.gone <= ops && gap.next_use >= ops && !back_at_0) plan.home[t.value] = slow;
+    if (persistent && gap.gone <= ops && gap.next_use >= ops && !back_at_0) plan.home[gap.tensor] = tier(gap);
     if (persistent && !gap.returns) continue;
-    const std::uint32_t gone = std::min(gap.gone, gap.fetch);
-    moves.push_back({gone - gap.last_use,
-                     {.issue = {gap.last_use},
-                      .due = {gone % ops},
-                      .extent = {t, {}},
-                      .source = {0},
-                      .target = slow,
-                      .verb = Verb::evict}});
-    if (!gap.returns) continue;
-    moves.push_back({gap.next_use - gap.fetch,
-                     {.issue = {gap.fetch % ops},
-                      .due = {gap.next_use % ops},
-                      .extent = {t, {}},
-                      .source = slow,
-                      .target = {0},
-                      .verb = Verb::fetch}});
+    moves.push_back({.issue = gap.last_use, .lead = gone(gap) - gap.last_use, .gap = g, .fetch = false});
+    if (gap.returns)
+      moves.push_back({.issue = gap.fetch % ops, .lead = gap.next_use - gap.fetch, .gap = g, .fetch = true});
   }
   std::stable_sort(moves.begin(), moves.end(), [](const Ordered& a, const Ordered& b) {
-    return std::pair(a.move.issue, a.lead) < std::pair(b.move.issue, b.lead);
+    return std::pair(a.issue, a.lead) < std::pair(b.issue, b.lead);
   });
-  for (Ordered& each : moves) plan.moves.push_back(each.move);
+  plan.moves.reserve(moves.size());
+  for (const Ordered& each : moves) {
+    const Stay& gap = gaps[each.gap];
+    const std::uint32_t due = each.fetch ? gap.next_use : gone(gap);
+    plan.moves.push_back({.issue = {each.issue},
+                          .due = {due % ops},
+                          .extent = {{gap.tensor}, {}},
+                          .source = each.fetch ? tier(gap) : TierIndex{0},
+                          .target = each.fetch ? TierIndex{0} : tier(gap),
+                          .verb = each.fetch ? Verb::fetch : Verb::evict});
+  }
   return plan;
 }
 

@@ -194,7 +194,8 @@ Result<planning::Found> Vedette::search_more_tiers(const Trace& trace, const Mac
   moves_alone.can_recompute = false;
   if (sim::coarse_bound(trace, moves_alone) >= found->step || lower_bound(trace, moves_alone) >= found->step)
     return found;
-  auto moved = planning::search(trace, moves_alone, nearest, features_, {.judged = judged});
+  const bool little_left = planning::good_enough(found->step, planning::time_of_ops(trace));
+  auto moved = planning::search(trace, moves_alone, nearest, features_, {.judged = judged, .little_left = little_left});
   return moved && moved->step < found->step ? moved : found;
 }
 

@@ -36,13 +36,12 @@ constexpr std::size_t many_ops = 4'000;
 constexpr std::size_t work_for_nothing = 200'000, least_patience = 40, most_patience = 500;
 constexpr std::int64_t least_gain = 10'000;
 constexpr std::size_t most_failed_covers = 24;
-// A plan that is no more than a thousandth above the bound is good enough. The bound takes as long as some tries, and
-// is asked for once so many did not reach the ops' own time.
-constexpr std::int64_t good_enough = 1'000;
+// The bound takes as long as some tries, and is asked for once so many did not reach the ops' own time.
 constexpr std::size_t tries_before_bound = 40;
 // Of a step that is less above the bound than this part of it, the search takes less in proportion, to a sixth. Where a
 // tier in between is full there is more to choose, and it takes so many times as much.
-constexpr std::int64_t worth_all_work = 100, least_share_of_work = 6;
+constexpr std::int64_t worth_all_work = 100;
+constexpr std::size_t least_share_of_work = 6;
 constexpr std::size_t work_of_full_tiers = 3;
 constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
 
@@ -65,7 +64,9 @@ class Search {
         features_(features),
         rules_(rules),
         step_ns_(time_of_ops(trace).value),
-        most_work_(rules.knobs_only ? most_work_of_knobs : work_of(trace)),
+        most_work_(rules.knobs_only    ? most_work_of_knobs
+                   : rules.little_left ? work_of(trace) / least_share_of_work
+                                       : work_of(trace)),
         changes_(step_ns_, setting.budget, machine.can_recompute && features.recomputing),
         variants_(trace, machine, setting, features) {}
 
@@ -188,8 +189,8 @@ void Search::see_whether_done() {
   const std::int64_t reached = rules_.moves_count ? best_.cost : best_.kept.step.value;
   if (!bound_ && all_tries_ > tries_before_bound && !done_) bound_ = sim::coarse_bound(trace_, machine_).value;
   const std::int64_t least = bound_.value_or(step_ns_), left = reached - least;
-  done_ = done_ || left <= least / good_enough;
-  if (!bound_ || rules_.knobs_only) return;
+  done_ = done_ || good_enough({reached}, {least});
+  if (!bound_ || rules_.knobs_only || rules_.little_left) return;
   const double share =
       std::clamp(static_cast<double>(left) * static_cast<double>(worth_all_work) / static_cast<double>(least),
                  1.0 / static_cast<double>(least_share_of_work), 1.0);
@@ -408,7 +409,7 @@ Result<Found> Search::run() {
         "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
   Variant& kept = variants_.of(best_.choice.rule, best_.fingerprint);
   variants_.cut(kept);
-  best_.kept.recomputed = kept.recomputed;
+  best_.kept.recomputed = variants_.recomputer().apply(kept.decided);
   best_.kept.parts = kept.parts;
   return std::move(best_.kept);
 }

@@ -25,6 +25,8 @@ struct SearchRules {
   bool moves_count = false;
   // A plan that asks too much of a full tier in between is none.
   bool judged = false;
+  // A plan that is good enough is known already: the least work is enough.
+  bool little_left = false;
 };
 
 struct Found {
@@ -38,6 +40,11 @@ struct Found {
   std::vector<Stay> stays;
   Plan plan_of_parts;
 };
+
+// A step that is no more than a thousandth above the least one is not searched for any longer.
+constexpr bool good_enough(Nanoseconds step, Nanoseconds least) {
+  return step.value - least.value <= least.value / 1'000;
+}
 
 // `setting` names the slower tier of most evictions. Errors: infeasible where no try passes.
 Result<Found> search(const Trace& trace, const Machine& machine, const Setting& setting, const Features& features,

@@ -2,6 +2,7 @@
 #include "policy/vedette/split.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "policy/canvas/uses.h"
 
@@ -48,6 +49,19 @@ Split split(const Trace& trace, std::uint64_t part_bytes) {
                               .writes = all_of(op.writes),
                               .frees = all_of(op.frees)});
   }
+  return made;
+}
+
+Split split_taking_ops(Trace& trace, std::uint64_t part_bytes) {
+  const bool whole = std::all_of(trace.tensors.begin(), trace.tensors.end(), [&](const Tensor& tensor) {
+    return tensor.persistent || tensor.bytes.value <= part_bytes + part_bytes / 2;
+  });
+  if (!whole) return split(trace, part_bytes);
+  Split made;
+  made.trace.tensors = trace.tensors;
+  made.trace.ops = std::move(trace.ops);
+  made.extents.reserve(trace.tensors.size());
+  for (std::uint32_t t = 0; t < trace.tensors.size(); ++t) made.extents.push_back({.tensor = {t}});
   return made;
 }
 

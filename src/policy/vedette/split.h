@@ -18,6 +18,9 @@ struct Split {
 // whole.
 Split split(const Trace& trace, std::uint64_t part_bytes);
 
+// The same; where nothing is cut, the ops are taken out of the trace, which keeps its tensors.
+Split split_taking_ops(Trace& trace, std::uint64_t part_bytes);
+
 // The size of a part that moves alone: small enough that room for some of it is found beside a large op, large enough
 // that there are not too many. In whole granules.
 std::uint64_t part_bytes(std::uint64_t budget, std::uint64_t granule);

@@ -162,7 +162,7 @@ void Sweep::start_away() {
     state.key = operands_ * (steps + 1) + t;
     room_.add(0, state.next, -size(t));
     if (state.next == forever) continue;
-    const std::vector<std::uint32_t>& operands = uses_.operands[state.next];
+    const auto operands = uses_.operands[state.next];
     state.key = uses_.first_operand[state.next] +
                 static_cast<std::uint32_t>(std::lower_bound(operands.begin(), operands.end(), t) - operands.begin());
     away_.insert(state.key);

@@ -2,8 +2,9 @@
 #include "policy/vedette/tiers.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <numeric>
+#include <span>
 #include <utility>
 
 namespace vedette::planning {
@@ -26,11 +27,19 @@ std::vector<std::int64_t> starts_of(const Trace& trace) {
 // Stays of one tensor that belong together: the first writes, and after each of the others the tensor leaves unchanged.
 // It leaves for nothing where its bytes still are, so all of them go to one tier, which keeps the bytes in between.
 struct Chain {
-  std::vector<std::uint32_t> stays;
+  std::uint32_t first = 0, last = 0;   // of the stays in order: [first, last)
   std::uint32_t begin = 0, end = 0;    // ops that find the bytes in the tier; counted on past the step's end
   std::int64_t bytes = 0, out_ns = 0;  // out_ns: its time to the further tier
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();  // of its stays that return, in ns
   std::uint32_t tier = 0;
+};
+
+struct Candidate {  // a chain that may go far
+  std::uint32_t chain = 0;
+  std::uint32_t begin = 0, end = 0;  // places among the ops at which the nearer tier is too full, as of the chain
+  std::int64_t bytes = 0;
+  std::size_t stretch = 0;
+  bool far = false;
 };
 
 class Deal {
@@ -42,10 +51,10 @@ class Deal {
         further_(further),
         ops_(static_cast<std::uint32_t>(trace.ops.size())),
         capacity_(static_cast<std::int64_t>(machine.tiers[setting.slow.value].capacity.value / 100 * 98)),
-        starts_(starts_of(trace)),
-        change_(ops_ + 1) {
+        starts_(starts_of(trace)) {
     join_chains();
-    find_candidates(*machine.link({further}, {0}), *machine.link({0}, {further}));
+    hold_all();
+    if (overflows_) find_candidates(*machine.link({further}, {0}), *machine.link({0}, {further}));
   }
 
   bool overflows() const { return overflows_; }
@@ -54,8 +63,9 @@ class Deal {
   bool run(const TierShares& shares) {
     shares_ = &shares;
     const bool fit = shares.rule == TierShares::Rule::longest_first ? send_longest() : deal();
+    for (const Candidate& each : candidates_) chains_[each.chain].tier = each.far ? further_ : 0;
     for (const Chain& chain : chains_) {
-      for (const std::uint32_t stay : chain.stays) gaps_[stay].tier = chain.tier;
+      for (std::uint32_t k = chain.first; k < chain.last; ++k) gaps_[stays_[k]].tier = chain.tier;
     }
     return fit;
   }
@@ -67,21 +77,26 @@ class Deal {
   // A stay takes room in its tier from its evict to the end of its fetch.
   static std::uint32_t end_of(const Stay& gap) { return gap.next_use + 1; }
 
+  // By tensor, then by last use.
   void join_chains() {
+    std::vector<std::uint32_t> first(trace_.tensors.size() + 1);
+    for (const Stay& gap : gaps_) ++first[gap.tensor];
+    std::uint32_t sum = 0;
+    for (std::uint32_t& each : first) each = sum += each;
     std::vector<std::uint32_t> order(gaps_.size());
-    std::iota(order.begin(), order.end(), 0U);
-    std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return std::pair(gaps_[a].tensor, gaps_[a].last_use) < std::pair(gaps_[b].tensor, gaps_[b].last_use);
-    });
-    for (std::size_t first = 0, end = 0; first < order.size(); first = end) {
-      while (end < order.size() && gaps_[order[end]].tensor == gaps_[order[first]].tensor) ++end;
-      join_chains_of(
-          {order.begin() + static_cast<std::ptrdiff_t>(first), order.begin() + static_cast<std::ptrdiff_t>(end)});
+    for (auto g = static_cast<std::uint32_t>(gaps_.size()); g-- > 0;) order[--first[gaps_[g].tensor]] = g;
+    stays_.reserve(order.size()), chains_.reserve(order.size());
+    for (std::uint32_t t = 0; t < trace_.tensors.size(); ++t) {
+      if (first[t] == first[t + 1]) continue;
+      const std::span all(order.data() + first[t], first[t + 1] - first[t]);
+      std::sort(all.begin(), all.end(),
+                [&](std::uint32_t a, std::uint32_t b) { return gaps_[a].last_use < gaps_[b].last_use; });
+      join_chains_of(all);
     }
   }
 
   // All stays of one tensor, in order. Those of a persistent one follow each other around the step.
-  void join_chains_of(const std::vector<std::uint32_t>& stays) {
+  void join_chains_of(std::span<const std::uint32_t> stays) {
     const bool around = trace_.tensors[gaps_[stays[0]].tensor].persistent;
     const auto joined = [&](std::size_t k) {
       return !gaps_[stays[k]].writes && (k > 0 || around) &&
@@ -94,9 +109,11 @@ class Deal {
     for (std::size_t k = 0; k < stays.size(); ++k) {
       const std::size_t at = (head + k) % stays.size();
       const Stay& gap = gaps_[stays[at]];
-      if (k == 0 || !joined(at)) chains_.push_back({.begin = gap.last_use + 1, .bytes = bytes(gap)});
+      const auto next = static_cast<std::uint32_t>(stays_.size());
+      if (k == 0 || !joined(at)) chains_.push_back({.first = next, .begin = gap.last_use + 1, .bytes = bytes(gap)});
       Chain& chain = chains_.back();
-      chain.stays.push_back(stays[at]);
+      stays_.push_back(stays[at]);
+      chain.last = next + 1;
       chain.end = std::min(end_of(gap) + (at < head ? ops_ : 0), chain.begin + ops_);
       if (gap.returns) chain.shortest = std::min(chain.shortest, time_of(gap));
     }
@@ -107,52 +124,49 @@ class Deal {
     return static_cast<std::int64_t>(trace_.tensors[gap.tensor].bytes.value);
   }
 
-  void keep_near(const Chain& chain, std::int64_t bytes) {
-    change_[std::min(chain.begin, ops_)] += bytes;
-    change_[std::min(chain.end, ops_)] -= bytes;
-    if (chain.end > ops_) change_[0] += bytes, change_[chain.end - ops_] -= bytes;
-  }
-
-  // held_[op]: bytes that the nearer tier keeps.
-  void hold() {
-    change_ = all_near_;
-    for (const std::uint32_t c : order_) {
-      if (chains_[c].tier == further_) keep_near(chains_[c], -chains_[c].bytes);
+  // held_[op]: bytes that the nearer tier keeps where nothing goes far.
+  void hold_all() {
+    std::vector<std::int64_t> change(std::size_t{ops_} + 1);
+    for (const Chain& chain : chains_) {
+      change[std::min(chain.begin, ops_)] += chain.bytes;
+      change[std::min(chain.end, ops_)] -= chain.bytes;
+      if (chain.end > ops_) change[0] += chain.bytes, change[chain.end - ops_] -= chain.bytes;
     }
     std::int64_t sum = 0;
-    most_ = 0;
     held_.resize(ops_);
-    for (std::uint32_t op = 0; op < ops_; ++op) most_ = std::max(most_, held_[op] = sum += change_[op]);
+    for (std::uint32_t op = 0; op < ops_; ++op) {
+      held_[op] = sum += change[op];
+      overflows_ = overflows_ || sum > capacity_;
+    }
   }
 
   // Chains that overlap an op at which the nearer tier is too full, and for which the further one is not too slow.
   void find_candidates(const Link& in, const Link& out) {
-    for (const Chain& chain : chains_) keep_near(chain, chain.bytes);
-    all_near_ = change_;
-    hold();
-    overflows_ = most_ > capacity_;
-    if (!overflows_) return;
-    std::vector<std::uint32_t> full(2 * ops_ + 2);
+    std::vector<std::uint32_t> full(2 * std::size_t{ops_} + 2);
     for (std::uint32_t op = 0; op <= 2 * ops_; ++op) full[op + 1] = full[op] + (held_[op % ops_] > capacity_ ? 1 : 0);
+    for (const std::int64_t held : held_)
+      if (held > capacity_) excess_.push_back(held - capacity_);
     for (std::uint32_t c = 0; c < chains_.size(); ++c) {
       Chain& chain = chains_[c];
       const Bytes size{static_cast<std::uint64_t>(chain.bytes)};
+      if (full[chain.end] == full[chain.begin]) continue;
       chain.out_ns = transfer_time(size, out.bytes_per_s).value;
       const std::int64_t trips = 2 * (transfer_time(size, in.bytes_per_s).value + chain.out_ns);
       if (chain.shortest < trips) continue;
-      if (full[chain.end] == full[chain.begin]) continue;
-      order_.push_back(c);
+      candidates_.push_back({.chain = c, .begin = full[chain.begin], .end = full[chain.end], .bytes = chain.bytes});
     }
   }
 
   // The smallest multiple of the weights that leaves to the nearer tier what it holds.
   bool deal() {
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return chains_[a].begin < chains_[b].begin; });
+    std::stable_sort(candidates_.begin(), candidates_.end(), [&](const Candidate& a, const Candidate& b) {
+      return chains_[a.chain].begin < chains_[b.chain].begin;
+    });
     cut_stretches();
     double low = 0, high = 1;
-    while (!fits(high) && high < 1'000) high *= 2;  // weights below 1 may need a larger multiple
-    if (!fits(high)) return false;
+    bool fit = fits(high);
+    for (; !fit && high < 1'000; fit = fits(high)) high *= 2;  // weights below 1 may need a larger multiple
+    if (!fit) return false;
     for (int i = 0; i < 16; ++i) {
       const double middle = (low + high) / 2;
       (fits(middle) ? high : low) = middle;
@@ -162,27 +176,27 @@ class Deal {
 
   // Of the chains that overlap an op at which the nearer tier is still too full, those of the longest stays first.
   bool send_longest() {
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return chains_[a].shortest > chains_[b].shortest; });
-    for (const std::uint32_t c : order_) {
-      Chain& chain = chains_[c];
+    std::stable_sort(candidates_.begin(), candidates_.end(), [&](const Candidate& a, const Candidate& b) {
+      return chains_[a.chain].shortest > chains_[b.chain].shortest;
+    });
+    const auto places = static_cast<std::uint32_t>(excess_.size());
+    for (Candidate& each : candidates_) {
       bool over = false;
-      for (std::uint32_t op = chain.begin; op < chain.end && !over; ++op) over = held_[op % ops_] > capacity_;
+      for (std::uint32_t place = each.begin; place < each.end && !over; ++place) over = excess_[place % places] > 0;
       if (!over) continue;
-      for (std::uint32_t op = chain.begin; op < chain.end; ++op) held_[op % ops_] -= chain.bytes;
-      chain.tier = further_;
+      for (std::uint32_t place = each.begin; place < each.end; ++place) excess_[place % places] -= each.bytes;
+      each.far = true;
     }
-    return *std::max_element(held_.begin(), held_.end()) <= capacity_;
+    return *std::max_element(excess_.begin(), excess_.end()) <= 0;
   }
 
   // Equal parts of the bytes that are dealt.
   void cut_stretches() {
     std::int64_t all = 0, sum = 0;
-    for (const std::uint32_t c : order_) all += chains_[c].bytes;
-    stretch_.clear();
-    for (const std::uint32_t c : order_) {
-      stretch_.push_back(static_cast<std::size_t>(sum / (all / static_cast<std::int64_t>(TierShares::stretches) + 1)));
-      sum += chains_[c].bytes;
+    for (const Candidate& each : candidates_) all += each.bytes;
+    for (Candidate& each : candidates_) {
+      each.stretch = static_cast<std::size_t>(sum / (all / static_cast<std::int64_t>(TierShares::stretches) + 1));
+      sum += each.bytes;
     }
   }
 
@@ -193,30 +207,42 @@ class Deal {
     } else {
       send_shares(multiple);
     }
-    hold();
-    return most_ <= capacity_;
+    const auto places = static_cast<std::uint32_t>(excess_.size());
+    change_.assign(std::size_t{places} + 1, 0);
+    for (const Candidate& each : candidates_) {
+      if (!each.far) continue;
+      const std::uint32_t begin = each.begin < places ? each.begin : each.begin - places,
+                          end = begin + (each.end - each.begin);
+      change_[begin] += each.bytes;
+      change_[std::min(end, places)] -= each.bytes;
+      if (end > places) change_[0] += each.bytes, change_[end - places] -= each.bytes;
+    }
+    std::int64_t far = 0;
+    for (std::uint32_t place = 0; place < places; ++place)
+      if (excess_[place] > (far += change_[place])) return false;
+    return true;
   }
 
   void send_shares(double multiple) {
+    std::array<double, TierShares::stretches> shares{};
+    for (std::size_t k = 0; k < shares.size(); ++k) shares[k] = std::min(1.0, multiple * shares_->weights[k]);
     double due = 0;  // bytes that should have gone far by now
-    for (std::size_t k = 0; k < order_.size(); ++k) {
-      Chain& chain = chains_[order_[k]];
-      const auto size = static_cast<double>(chain.bytes);
-      due += std::min(1.0, multiple * shares_->weights[stretch_[k]]) * size;
-      chain.tier = due >= size / 2 ? further_ : 0;
-      if (chain.tier == further_) due -= size;
+    for (Candidate& each : candidates_) {
+      const auto size = static_cast<double>(each.bytes);
+      due += shares[each.stretch] * size;
+      each.far = due >= size / 2;
+      if (each.far) due -= size;
     }
   }
 
   void send_while_far_keeps_up(double multiple) {
     const auto step = static_cast<double>(starts_[ops_]);
     std::int64_t idle = 0;  // the link's time
-    for (std::size_t k = 0; k < order_.size(); ++k) {
-      Chain& chain = chains_[order_[k]];
+    for (Candidate& each : candidates_) {
+      const Chain& chain = chains_[each.chain];
       const std::int64_t begin = starts_[std::min(chain.begin, ops_)], ends = std::max(idle, begin) + chain.out_ns;
-      const bool far = static_cast<double>(ends - begin) <= multiple * shares_->weights[stretch_[k]] * step;
-      chain.tier = far ? further_ : 0;
-      if (far) idle = ends;
+      each.far = static_cast<double>(ends - begin) <= multiple * shares_->weights[each.stretch] * step;
+      if (each.far) idle = ends;
     }
   }
 
@@ -225,14 +251,13 @@ class Deal {
   const std::uint32_t further_, ops_;
   const std::int64_t capacity_;
   const TierShares* shares_ = nullptr;
-  std::vector<std::int64_t> starts_;         // [op]: when it begins without stalls
-  std::vector<std::int64_t> change_, held_;  // [op]
-  std::vector<std::int64_t> all_near_;       // [op]: `change_` where nothing goes far
-  std::int64_t most_ = 0;
+  std::vector<std::int64_t> starts_;  // [op]: when it begins without stalls
+  std::vector<std::int64_t> held_;    // [op]
   bool overflows_ = false;
+  std::vector<std::uint32_t> stays_;  // of all chains, one after the other
   std::vector<Chain> chains_;
-  std::vector<std::uint32_t> order_;  // chains that may go far
-  std::vector<std::size_t> stretch_;  // of each of them
+  std::vector<Candidate> candidates_;
+  std::vector<std::int64_t> excess_, change_;  // [place]: bytes that the nearer tier does not hold; for `fits`
 };
 
 }  // namespace

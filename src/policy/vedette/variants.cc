@@ -51,9 +51,10 @@ Variant& Variants::of(const RecomputeRule& rule, std::uint64_t best) {
 void Variants::cut(Variant& variant) const {
   if (std::exchange(variant.is_cut, true)) return;
   variant.recomputed = recomputer_.apply(variant.decided);
-  variant.parts = split(variant.recomputed.trace,
-                        features_.parts ? part_bytes(static_cast<std::uint64_t>(setting_.budget), setting_.granule)
-                                        : rounded(peak_bytes(trace_).value, setting_.granule));
+  variant.parts =
+      split_taking_ops(variant.recomputed.trace,
+                       features_.parts ? part_bytes(static_cast<std::uint64_t>(setting_.budget), setting_.granule)
+                                       : rounded(peak_bytes(trace_).value, setting_.granule));
   variant.uses = uses_of(variant.parts.trace);
   variant.costs = costs_of(variant.parts.trace, variant.uses, setting_);
   variant.step = sim::flatten(variant.parts.trace);

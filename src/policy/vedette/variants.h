@@ -20,7 +20,7 @@ namespace vedette::planning {
 struct Variant {
   RecomputeRule rule;
   Decided decided;
-  Recomputed recomputed;
+  Recomputed recomputed;  // its trace may lack the ops, which are in `parts` then
   Split parts;
   Uses uses;
   Costs costs;
