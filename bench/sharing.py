@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trainings that share one memory by `vedette daemon`: do they keep their bits and the memory, and what does it cost?
 
-    sharing.py together [--models bert,resnet18,mobilenetv2,lstm] [--part 2.5] [--policy pack] [--steps 30] [--swap DIRECTORY] ...
+    sharing.py together [--models bert,resnet18,mobilenetv2,lstm] [--part 2.5] [--policy pack,fair] [--steps 30] [--swap DIRECTORY] ...
     sharing.py twelve [--policy srtf] [--seed 1] ...
     sharing.py alone [--model resnet18] [--rounds 10] ...
 
@@ -92,9 +92,9 @@ class Training:
 class Daemon:
     """Also asks every 100 ms who holds what."""
 
-    def __init__(self, args, folder, memory, *more):
+    def __init__(self, args, folder, memory, policy, *more):
         self.args, self.memory, self.socket, self.most = args, memory, os.path.join(folder, "daemon.sock"), 0
-        self.process = subprocess.Popen([args.vedette, "daemon", "--memory", str(memory), "--policy", args.policy, "--socket", self.socket, *more],
+        self.process = subprocess.Popen([args.vedette, "daemon", "--memory", str(memory), "--policy", policy, "--socket", self.socket, *more],
                                         stdout=subprocess.PIPE, text=True)
         if not self.process.stdout.readline():
             sys.exit("the daemon has refused; its reason is above")
@@ -155,14 +155,15 @@ def together(args, folder):
               f"at most {group.most() / MIB:.0f} MiB charged, {group.kills()} killed{more}")
         group.close()
 
-    group, daemon = Group(limit), Daemon(args, folder, memory)
-    began = time.monotonic()
-    runs = [Training(args, folder, m, args.steps, "--fast-memory", str(p), "--slow", args.slow, "--share", daemon.socket, group=group)
-            for m, p in zip(models, peaks)]
-    for run in runs:
-        run.end(may_fail=True)
-    daemon.close()
-    report(f"at once, {args.policy}", began, runs, group, f"; leases of {daemon.most / MIB:.0f} of {memory / MIB:.0f} MiB at most")
+    for policy in args.policy.split(","):
+        group, daemon = Group(limit), Daemon(args, folder, memory, policy)
+        began = time.monotonic()
+        runs = [Training(args, folder, m, args.steps, "--fast-memory", str(p), "--slow", args.slow, "--share", daemon.socket, group=group)
+                for m, p in zip(models, peaks)]
+        for run in runs:
+            run.end(may_fail=True)
+        daemon.close()
+        report(f"at once, {policy}", began, runs, group, f"; leases of {daemon.most / MIB:.0f} of {memory / MIB:.0f} MiB at most")
 
     group = Group(memory + BESIDE)
     began = time.monotonic()
@@ -201,7 +202,7 @@ def twelve(args, folder):
         seconds = drawn.uniform(*args.seconds)
         jobs.append({"name": f"{model}-{n}", "model": model, "steps": max(8, round(seconds / kind["step"])), "arrival": at})
         at += drawn.expovariate(1 / args.gap)
-    daemon = Daemon(args, folder, memory, "--quantum", "2")
+    daemon = Daemon(args, folder, memory, args.policy, "--quantum", "2")
     began, runs = time.monotonic(), []
     ends = {}
 
@@ -219,6 +220,9 @@ def twelve(args, folder):
     for thread in threads:
         thread.join()
     daemon.close()
+    for run in runs:
+        if run.process.returncode != 0:
+            run.end()  # says why, and ends
     table = os.path.join(folder, "jobs.csv")
     with open(table, "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -241,7 +245,7 @@ def alone(args, folder):
     model = args.models.split(",")[0]
     peak = Training(args, folder, model, 8, "--plain").end()["peak_bytes"]
     budget = ["--fast-memory", str(peak // 2), "--slow", args.slow]
-    daemon = Daemon(args, folder, peak // 2)
+    daemon = Daemon(args, folder, peak // 2, args.policy)
     ways = {"without": [], "with": ["--share", daemon.socket], "again": []}
     medians = {way: [] for way in ways}
     for _ in range(args.rounds):

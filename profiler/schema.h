@@ -16,7 +16,8 @@ constexpr std::int64_t oldest_recording_schema = 1;                 // that is r
 std::string recording_schema_sql(std::int64_t schema = recording_schema);
 
 // The statements after which a recording of that schema answers what the newest one is asked: temporary views before
-// its tables. A column that it lacks is NULL or 0 there, and a table has no row. The file stays as it is.
+// its tables, and empty ones for those that it lacks. schema.cc has the answers of columns that it lacks. The file
+// stays as it is.
 std::string newest_views_sql(std::int64_t schema);
 
 // The names of all tables, in the order in which they are documented.

@@ -65,10 +65,10 @@ say "tests under $(qemu-aarch64-static --version | head -n 1)"
 ctest --test-dir build/arm64 -LE slow -R "$rooms" -E "$beyond" -j "$(nproc)" --output-on-failure
 
 if [ -n "$with_torch" ]; then
-  wheel=build/arm64-wheel
+  wheel=build/arm64-wheel-$torch_version
   if [ ! -e $wheel/torch/include/torch/script.h ]; then
     say "downloading libtorch $torch_version for arm64"
-    rm -rf $wheel
+    rm -rf "$wheel" "$wheel.new" "$wheel.down"
     python3 -m venv build/arm64-pip
     for what in "torch==$torch_version" nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cupti nvidia-nvml-dev; do
       build/arm64-pip/bin/pip download -q --no-deps --only-binary=:all: --python-version 3.11 \

@@ -132,7 +132,7 @@ check_machine() {
   fi
   case $(uname -m) in
     x86_64) ;;
-    aarch64) say "this is 64-bit Arm: all compiles for it, and no guard ever ran on one." ;;
+    aarch64) say "this is 64-bit Arm: everything compiles for it, but no guard ever ran on one." ;;
     *) fail "this is a $(uname -m) machine; vedette is made for x86-64 and 64-bit Arm." ;;
   esac
   [ "${VEDETTE_SYSTEM_PACKAGES:-}" != present ] || return 0

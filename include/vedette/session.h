@@ -343,8 +343,8 @@ class Session {
   Counters counters() const noexcept;
   // the first error of a background thread since the last call
   std::optional<Error> take_error();
-  // the largest in-op working set seen, two chunks that move beside it, memory that stays, and what tensors of closed
-  // sessions may keep; not less than a session takes. Sentences and `vedette fits` name the same budget.
+  // the largest in-op working set seen, on the CPU two chunks that move beside it, memory that stays, and what tensors
+  // of closed sessions may keep; not less than a session takes. Sentences and `vedette fits` name the same budget.
   Bytes smallest_budget() const noexcept;
   Bytes budget() const noexcept;  // of fast memory, as it is now
   // Another budget while the program runs, up or down, any number of times. Memory that goes is free for other programs

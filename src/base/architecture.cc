@@ -1,3 +1,4 @@
+// The context of a fault, by processor: see architecture.h.
 #include "base/architecture.h"
 
 #include <ucontext.h>

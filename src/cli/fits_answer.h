@@ -30,8 +30,7 @@ Answer answer(const Subject& subject, Bytes memory, const Answer* smaller);
 struct Needs {
   Bytes peak;   // of tensors
   Bytes whole;  // the same as it moves
-  Bytes
-      least;  // the largest operator's at once; in chunks also those that move beside it, and no less than a session's
+  Bytes least;  // the largest operator's at once, in chunks with those beside it; no less than a session takes
 };
 
 Needs needs_of(const Trace& step, const Machine& machine);

@@ -1,11 +1,11 @@
 // Small copies in one call of the driver: cuMemcpyBatchAsync. On an H200 that is 1.4 to 2.3 times the rate at 64 KiB,
-// 1.1 to 1.6 at 256 KiB, 1.1 to 1.2 at 1 MiB, and less than half of the host's time (docs/gpu-facts.md).
+// 1.1 to 1.6 at 256 KiB, 1.06 to 1.2 at 1 MiB, and less than half of the host's time (docs/gpu-facts.md).
 //
 // A call's copies run behind what was queued on the stream before it and before what is queued after it. Nothing orders
 // them among themselves: no two of them may write the same bytes, or one write what another one reads.
 //
-// Drivers have the function since CUDA 12.8. That of CUDA 13 has lost the parameter that says which copy was refused.
-// So it is asked for by version. Thread rule: any thread.
+// Drivers have the function since CUDA 12.8. In CUDA 13 it lost the parameter that says which copy was refused, so the
+// function is asked for by version. Thread rule: any thread.
 #pragma once
 #include <cstddef>
 #include <span>

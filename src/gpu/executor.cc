@@ -221,8 +221,8 @@ void GpuExecutor::begin_step(std::uint64_t step) {
   staging_.reset();
 }
 
-// Tensors move to where the plan begins with them, or has them that were born before its first op; those that are used
-// first come first.
+// Tensors move to where the plan begins with them, or has them that were born before its first op; small ones come
+// first, and of each kind those that are used first.
 void GpuExecutor::restore(const PlannedPlaces& places, const StepStart* start) {
   std::unordered_map<std::uint32_t, std::uint32_t> first_uses;
   if (start != nullptr)

@@ -8,7 +8,7 @@
 namespace vedette::detail {
 namespace {
 
-constexpr Bytes piece = 1_MiB;               // of the compared bytes
+constexpr Bytes compared_at_once = 1_MiB;
 constexpr unsigned char other_bytes = 0xa5;  // unwritten bytes show
 
 }  // namespace
@@ -86,8 +86,8 @@ void GpuExecutor::end_aside() noexcept {
 // Pinned memory beside the slots until the step ends: two pieces that are compared.
 Result<std::byte*> GpuExecutor::staging() {
   if (staging_) return staging_->memory;
-  staging_.emplace(device_, cuda::PinnedPool::Options{.piece = {2 * piece.value}});
-  const auto taken = staging_->pool.take({2 * piece.value});
+  staging_.emplace(device_, cuda::PinnedPool::Options{.piece = {2 * compared_at_once.value}});
+  const auto taken = staging_->pool.take({2 * compared_at_once.value});
   if (!taken) {
     staging_.reset();
     return taken.error();
@@ -109,18 +109,18 @@ Result<bool> GpuExecutor::same_on_the_host(const BlockIndex (&both)[2], Bytes by
   const auto staged = staging();
   if (!staged) return staged.error();
   bool same = true;
-  for (std::uint64_t at = 0; same && at < bytes.value; at += piece.value) {
-    const Bytes part = {std::min(piece.value, bytes.value - at)};
+  for (std::uint64_t at = 0; same && at < bytes.value; at += compared_at_once.value) {
+    const Bytes part = {std::min(compared_at_once.value, bytes.value - at)};
     std::byte* to = *staged;
     for (const BlockIndex from : both) {
       const cuda::Address there = places_->address(from) + at;
       if (auto queued = device_->copy(stream(), reinterpret_cast<cuda::Address>(to), there, part); !queued)
         return queued.error();
-      to += piece.value;
+      to += compared_at_once.value;
     }
     if (const int refused = device_->calls().stream_synchronize(stream()); refused != cuda::success)
       return device_->driver().error(refused, "waiting for an op that is tried again");
-    same = std::memcmp(*staged, *staged + piece.value, part.value) == 0;
+    same = std::memcmp(*staged, *staged + compared_at_once.value, part.value) == 0;
   }
   return same;
 }

@@ -1,4 +1,4 @@
-// Timed copies: see gpu_link.h.
+// Timed copies: see link.h.
 #include "gpu/link.h"
 
 #include <algorithm>

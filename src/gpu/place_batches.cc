@@ -1,8 +1,8 @@
-// Blocks that leave or come back at the same op: copies of small ones are few calls of the driver, as
-// cuda/batched_copies.h says: see place_executor.h.
+// Blocks that leave or come back at the same op (place_executor.h). Copies of small ones go in few calls of the driver,
+// as cuda/batched_copies.h says.
 //
-// A copy waits for what it would wait for alone, and no longer: one that has to wait for more begins another call. What
-// is behind a copy waits for its call. A call that is refused is made again as one copy after the other.
+// A copy waits for what it would wait for alone, and no longer: one that has to wait for more begins another call. Work
+// behind a copy waits for the copy's whole call. A call that is refused is made again as one copy after the other.
 #include <algorithm>
 #include <utility>
 
@@ -16,7 +16,8 @@ namespace {
 
 // Lack of room is told where there is no other error.
 void keep(Result<void>& all, const Result<void>& next) {
-  if (!next && (all || all.error().cause == Cause::out_of_memory)) all = next;
+  const auto lacks_room = [](const Result<void>& each) { return each.error().cause == Cause::out_of_memory; };
+  if (!next && (all || (lacks_room(all) && !lacks_room(next)))) all = next;
 }
 
 }  // namespace
@@ -76,7 +77,13 @@ void PlaceExecutor::cover_uses_of(std::span<const BlockIndex> blocks) {
 Result<void> PlaceExecutor::leave_with_others(BlockIndex index, MoveCause cause) {
   Block& block = blocks_[index.value];
   if (auto covered = cover_uses(block); !covered) return covered;
-  if (auto made = make_slot(block); !made) return made;
+  auto made = make_slot(block);
+  if (!made && made.error().cause == Cause::out_of_memory && !together_.out.empty()) {
+    // Slots of copies that are not queued yet stay in pinned memory; of queued ones they can go on to the disk.
+    if (auto queued = copy_out_together(); !queued) return queued;
+    made = make_slot(block);
+  }
+  if (!made) return made;
   Fences before = block.uses;
   join(before, block.ready);
   block.is_copied = true;

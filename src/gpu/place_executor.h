@@ -132,8 +132,8 @@ class PlaceExecutor {
   };
   Result<void> leave_all(std::span<const Leaving>);
   Result<void> bring_all(std::span<const Coming>);
-  // Between two ops: blocks come to these places, in this order, and all others leave that may. What is in another
-  // place moves inside of the device, or leaves and comes back where nothing has room meanwhile.
+  // Between two ops: blocks come to these places, as by bring_all() in this order, and all others leave that may. What
+  // is in another place moves inside of the device, or leaves and comes back where nothing has room meanwhile.
   struct Target {
     BlockIndex block;
     std::uint64_t place = 0;

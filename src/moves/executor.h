@@ -256,7 +256,8 @@ class Executor {
   virtual std::optional<Error> take_error() noexcept = 0;
   virtual std::uint32_t held_chunks() const noexcept = 0;
   virtual std::uint32_t largest_op_chunks() const noexcept = 0;  // with chunks held
-  // An op takes its chunks and these, which come or leave while it begins. Every budget that a sentence names has them.
+  // An op takes its chunks and these, which come or leave while it begins. Every budget of chunks that a sentence names
+  // has them.
   static constexpr std::uint32_t chunks_beside_op = 2;
   // The fast_memory of a session that is to have `wanted` beside what tensors of closed sessions keep.
   virtual Bytes budget_for(Bytes wanted) const noexcept { return wanted; }

@@ -1,4 +1,4 @@
-// Residencies as buffers of pack: see planned.h.
+// Residencies as buffers of pack: see planned_offsets.h.
 #include "moves/planned_offsets.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Holes, windows of victims: see arena.h.
+// Holes, windows of victims: see range_allocator.h.
 #include "moves/range_allocator.h"
 
 #include <algorithm>

@@ -13,10 +13,11 @@
 //   limit first, in eight rounds, each with four places for either move where there are more than 12; the rest leaves
 //   on demand. Branch and bound stops within 0.5 % or after a number of nodes, because a policy sees no clock;
 //   Plan::reasons says how far from proven it stopped. The defragmentation loop is the allocator's affair.
-// Partial: times of each op for each placement of its operands are its time and that of its bytes in slow memory, not a
-//   profile of each; one program of both kinds of choices; times of each algorithm: a trace has one time an op.
+// Partial: no profile of an op for each placement of its operands (its time is that in fast memory and that of its
+// bytes
+//   in slow memory), no program with both kinds of choices, no times of each algorithm (a trace has one an op).
 //
-// Cost of prepare: at most `most_rounds` programs.
+// Cost of prepare: at most `most_rounds` programs, and 12 where ops can use slow memory in place.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -26,7 +27,8 @@
 #include "policy/canvas/ledger_policy.h"
 #include "policy/canvas/op_times.h"
 #include "policy/makers.h"
-#include "policy/vedette/rehearsal.h"
+#include "vedette/check.h"
+#include "vedette/replay.h"
 
 namespace vedette {
 namespace {
@@ -59,9 +61,15 @@ class AutoTm final : public LedgerPolicy {
     const auto chosen = autotm::one_tier(ledger.trace(), ledger.machine(), most_nodes, good_enough);
     if (!chosen) return std::nullopt;
     Plan plan = autotm::plan_of(ledger.trace(), ledger.machine(), *chosen);
-    const Rehearsal rehearsal(ledger.trace(), ledger.machine());
-    const auto there = rehearsal.of(plan), moved = moving ? rehearsal.of(*moving) : std::nullopt;
-    if (!there || (moved && moved->cost <= there->cost)) return std::nullopt;
+    if (check(ledger.trace(), ledger.machine(), plan)) return std::nullopt;  // slow memory is too small for it
+    Machine machine = ledger.machine();
+    machine.interference_percent = machine.interference_percent.value_or(default_interference_percent);
+    const auto there = replay(ledger.trace(), machine, plan);
+    if (!there) return std::nullopt;
+    if (moving) {
+      const auto moved = replay(ledger.trace(), machine, *moving);
+      if (moved && moved->measured.time < there->measured.time) return std::nullopt;
+    }
     plan.reasons.push_back("static: " + std::to_string(std::ranges::count(chosen->far, 1)) +
                            " tensors lie in slow memory, where ops use them for " + readable_ms(chosen->in_place) +
                            (chosen->proven ? "" : "; the program was stopped at its limit of nodes"));

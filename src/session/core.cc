@@ -394,7 +394,8 @@ Counters SessionCore::counters() const noexcept {
 
 Bytes SessionCore::smallest_budget() const noexcept {
   const std::uint64_t op = executor_->largest_op_chunks();
-  const std::uint64_t chunks = op == 0 ? 0 : op + Executor::chunks_beside_op;
+  const std::uint64_t beside = executor_->traits().whole_tensors ? 0 : Executor::chunks_beside_op;
+  const std::uint64_t chunks = op == 0 ? 0 : op + beside;
   return std::max(executor_->budget_for({chunks * options_.chunk.value}), least_fast_memory(options_));
 }
 

@@ -1,6 +1,6 @@
 // The inside of a Session: it composes the parts that recognise steps, log them, plan them and follow the plan. Each
 // part keeps its own promises (arena.h, step_logger.h, running_op.h, op_times.h, buckets.h); memory is the executor's
-// (executor.h). It belongs to the arena and lives as long as tensors do, which may be longer than its Session.
+// (moves/executor.h). It belongs to the arena and lives as long as tensors do, which may be longer than its Session.
 //
 // Locks: `mutex_` guards all parts. The executor is never called with it held where it may wait, but for a chunk of the
 // slab, where no other thread may get a neighbour before the chunk is there. No function unlocks a lock that its caller

@@ -129,12 +129,12 @@ void Recomputer::count_sources(const Lineage::Way& way, int change) {
 
 void Recomputer::add(Dropped dropped) {
   count_sources(dropped.way, 1);
-  const std::uint32_t first = dropped.chunks.first().value;
-  dropped_.insert_or_assign(first, std::move(dropped));
+  dropped_.insert_or_assign(dropped.chunks.first().value, std::move(dropped));
 }
 
 void Recomputer::remove(std::uint32_t first) {
   const auto found = dropped_.find(first);
+  if (found == dropped_.end()) return;  // its tensors have died meanwhile
   count_sources(found->second.way, -1);
   dropped_.erase(found);
 }

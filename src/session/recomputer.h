@@ -7,7 +7,7 @@
 // The class keeps the lineage of the running step, and which of its ops gave the same bytes when they were tried.
 //
 // Where recipes' work is queued, all that an op needs is made in one go, each producer once, if it takes at most half
-// of fast memory. Dead tensors that are made as means die again behind the last op that uses them. Else one group is
+// of fast memory. Dead tensors that are made as means die again behind the last op that uses them. Else one drop is
 // made after the other, sources first, so that made ones can leave again. A thread that touches a dropped chunk without
 // an announcement waits, and a thread of ours makes it; on a GPU an op, or hold(), makes its operands before.
 //

@@ -152,6 +152,21 @@ TEST(AutoTmStatic, IsNoPlanWhereSlowMemoryCannotBeReachedOrWorkspacesDoNotFit) {
   EXPECT_FALSE(autotm::one_tier(trace, whose_slow_memory_is_reached({8 * kilo}), 100, 0).has_value());
 }
 
+TEST(AutoTmStatic, IsNotThePlanWhereSlowMemoryIsTooSmallForIt) {
+  if (!autotm::solver_present()) GTEST_SKIP() << "this build has no COIN-OR Cbc (coinor-libcbc-dev)";
+  Trace trace;
+  for (std::uint32_t t = 0; t < 4; ++t) {
+    trace.tensors.push_back({.name = "w", .bytes = {4 * kilo}, .kind = TensorKind::weight, .persistent = true});
+    trace.ops.push_back({.name = "mm", .time = {1'000}, .reads = {{t}}});
+  }
+  Machine machine = whose_slow_memory_is_reached({6 * kilo});
+  for (Link& link : machine.links) link.latency = {1'000'000};
+  machine.tiers[1].capacity = {8 * kilo};  // three of four tensors have 12
+  const auto found = make_policy("autotm", 1)->prepare(trace, machine);
+  const auto broken = found ? check(trace, machine, *found) : std::nullopt;
+  EXPECT_FALSE(broken.has_value()) << broken->message;
+}
+
 // Weights that are read once a step, one after the other, and of which one fits. Each move takes the link's latency.
 TEST(AutoTmStatic, IsThePlanWhereItsStepIsShorterThanOneOfMoves) {
   if (!autotm::solver_present()) GTEST_SKIP() << "this build has no COIN-OR Cbc (coinor-libcbc-dev)";
@@ -175,6 +190,7 @@ TEST(AutoTmStatic, IsThePlanWhereItsStepIsShorterThanOneOfMoves) {
   EXPECT_TRUE(fixed.reasons.back().starts_with("static: 3 tensors")) << fixed.reasons.back();
   for (Op& op : trace.ops) op.time = {1'000'000};  // a move hides behind an op
   machine.tiers[0].capacity = {12 * kilo};
+  machine.interference_percent = 0;
   EXPECT_TRUE(plan_where_a_move_waits(0).in_place.empty());
 }
 

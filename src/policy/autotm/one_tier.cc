@@ -101,14 +101,18 @@ std::optional<Solved> Choice::solve(const std::vector<std::size_t>& rows, int mo
   return autotm::solve(program, most_nodes, gap);
 }
 
-// What a solution within the solver's tolerance, or none within its nodes, leaves over.
+// A solution is right within the solver's tolerance, and there may be none within its nodes.
 void Choice::add_cheapest(const Stretch& stretch, std::vector<char>& far) const {
   std::vector<std::uint32_t> order = stretch.live;
   std::ranges::sort(order, {}, [&](std::uint32_t t) {
     return static_cast<double>(in_place_[t]) / static_cast<double>(std::max<std::int64_t>(size(t), 1));
   });
-  for (const std::uint32_t t : order)
-    if (missing(stretch, far) > 0) far[t] = 1;
+  std::int64_t left = missing(stretch, far);
+  for (const std::uint32_t t : order) {
+    if (left <= 0) return;
+    if (far[t] == 0) left -= size(t);
+    far[t] = 1;
+  }
 }
 
 std::optional<OneTier> Choice::best(int most_nodes, double gap) {
@@ -117,7 +121,7 @@ std::optional<OneTier> Choice::best(int most_nodes, double gap) {
   std::vector<std::size_t> rows;
   for (int round = 0; round < most_rounds; ++round) {
     const std::size_t before = rows.size();
-    std::vector<std::size_t> broken;  // the fullest of them joins the program, and with it those that are as full
+    std::vector<std::size_t> broken;  // the fullest of them join the program
     for (std::size_t r = 0; r < stretches_.size(); ++r)
       if (missing(stretches_[r], found.far) > 0) broken.push_back(r);
     std::ranges::stable_sort(broken, std::greater{}, [&](std::size_t r) { return missing(stretches_[r], found.far); });

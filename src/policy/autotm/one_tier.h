@@ -15,7 +15,8 @@ struct OneTier {
 };
 
 // The choice of least time in place whose rest fits into fast memory at each op. nullopt: the machine has no slow
-// memory that ops can use, or workspaces alone do not fit. O(ops) programs at most, each with a column for a tensor.
+// memory that ops can use, or workspaces alone do not fit. Solves at most 12 programs, each with a column for a
+// tensor.
 std::optional<OneTier> one_tier(const Trace& trace, const Machine& machine, int most_nodes, double gap);
 
 Plan plan_of(const Trace& trace, const Machine& machine, const OneTier& chosen);

@@ -1,3 +1,4 @@
+// Cbc, where it is there: see solver.h.
 #include "policy/autotm/solver.h"
 
 #include <cstddef>
