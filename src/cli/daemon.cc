@@ -26,7 +26,7 @@ namespace vedette::cli {
 namespace {
 
 struct DaemonOptions {
-  std::string memory, policy = "pack", socket;
+  std::string memory, policy = "fair", socket;
   double quantum_s = 5;
 };
 
