@@ -49,6 +49,33 @@ Result<StreamPoint> PlaceExecutor::copy_together(std::uint32_t stream) {
   return copied;
 }
 
+// All that is `queued` goes in one call of the stream, and `ended` hears of each. One alone, and those of a call that
+// is refused, are copied by `alone`.
+template <class Moving, class Ended, class Alone>
+Result<void> PlaceExecutor::copy_queued(std::vector<Moving>& queued, std::vector<Moving>& moving, cuda::Stream& stream,
+                                        std::uint32_t number, Ended ended, Alone alone) {
+  moving.clear();
+  moving.swap(queued);
+  together_.transfers.clear();
+  together_.copies.clear();
+  for (const Moving& each : moving) {
+    blocks_[each.block().value].is_copied = false;
+    together_.transfers.push_back(transfer_of(each));
+    together_.copies.push_back(copy_of(each));
+  }
+  if (moving.size() > 1) {
+    if (const auto copied = copy_together(number)) {
+      for (const Moving& each : moving) ended(each, *copied);
+      return {};
+    }
+    static_cast<void>(stream.synchronize());  // none of the copies runs on
+    together_.refused = true;
+  }
+  Result<void> all;
+  for (const Moving& each : moving) keep(all, alone(each));
+  return all;
+}
+
 // --- out -------------------------------------------------------------------------------------------------------------
 
 // One point of a stream for all of them, which then wait for the same. Those that are refused are asked for again.
@@ -99,27 +126,10 @@ Result<void> PlaceExecutor::leave_with_others(BlockIndex index, MoveCause cause)
 }
 
 Result<void> PlaceExecutor::copy_out_together() {
-  std::vector<Eviction>& leaving = together_.leaving;
-  leaving.clear();
-  leaving.swap(together_.out);
-  together_.transfers.clear();
-  together_.copies.clear();
-  for (const Eviction& each : leaving) {
-    blocks_[each.index.value].is_copied = false;
-    together_.transfers.push_back(transfer_of(each));
-    together_.copies.push_back(copy_of(each));
-  }
-  if (leaving.size() > 1) {
-    if (const auto copied = copy_together(out_number_)) {
-      for (const Eviction& each : leaving) copied_out(each, *copied);
-      return {};
-    }
-    static_cast<void>(out_.synchronize());  // none of the copies runs on
-    together_.refused = true;
-  }
-  Result<void> all;
-  for (const Eviction& each : leaving) keep(all, copy_out(each));
-  return all;
+  return copy_queued(
+      together_.out, together_.leaving, out_, out_number_,
+      [this](const Eviction& each, StreamPoint copied) { copied_out(each, copied); },
+      [this](const Eviction& each) { return copy_out(each); });
 }
 
 Result<void> PlaceExecutor::evict_all(std::span<const BlockIndex> blocks, MoveCause cause) {
@@ -177,27 +187,10 @@ Result<void> PlaceExecutor::come_with_others(const Coming& what, MoveCause cause
 }
 
 Result<void> PlaceExecutor::copy_in_together() {
-  std::vector<Fetch>& coming = together_.coming;
-  coming.clear();
-  coming.swap(together_.in);
-  together_.transfers.clear();
-  together_.copies.clear();
-  for (const Fetch& each : coming) {
-    blocks_[each.block().value].is_copied = false;
-    together_.transfers.push_back(transfer_of(each));
-    together_.copies.push_back(copy_of(each));
-  }
-  if (coming.size() > 1) {
-    if (const auto copied = copy_together(in_number_)) {
-      for (const Fetch& each : coming) end_fetch(each, *copied);
-      return {};
-    }
-    static_cast<void>(in_.synchronize());  // no copy into a place runs on
-    together_.refused = true;
-  }
-  Result<void> all;
-  for (const Fetch& each : coming) keep(all, copy_in(each));
-  return all;
+  return copy_queued(
+      together_.in, together_.coming, in_, in_number_,
+      [this](const Fetch& each, StreamPoint copied) { end_fetch(each, copied); },
+      [this](const Fetch& each) { return copy_in(each); });
 }
 
 Result<void> PlaceExecutor::bring_all(std::span<const Coming> blocks) {

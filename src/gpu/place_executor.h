@@ -289,6 +289,9 @@ class PlaceExecutor {
   template <class Moving>
   bool goes_first(const std::vector<Moving>& queued, Bytes next, std::uint32_t stream, const Fences& before) const;
   Result<StreamPoint> copy_together(std::uint32_t stream);
+  template <class Moving, class Ended, class Alone>
+  Result<void> copy_queued(std::vector<Moving>& queued, std::vector<Moving>& moving, cuda::Stream& stream,
+                           std::uint32_t number, Ended ended, Alone alone);
   Result<void> leave_with_others(BlockIndex, MoveCause);
   Result<void> copy_out_together();
   Result<void> evict_all(std::span<const BlockIndex>, MoveCause);

@@ -14,8 +14,7 @@
 //   on demand. Branch and bound stops within 0.5 % or after a number of nodes, because a policy sees no clock;
 //   Plan::reasons says how far from proven it stopped. The defragmentation loop is the allocator's affair.
 // Partial: no profile of an op for each placement of its operands (its time is that in fast memory and that of its
-// bytes
-//   in slow memory), no program with both kinds of choices, no times of each algorithm (a trace has one an op).
+//   bytes in slow memory), no program with both kinds of choices, no times of each algorithm (a trace has one an op).
 //
 // Cost of prepare: at most `most_rounds` programs, and 12 where ops can use slow memory in place.
 #include <algorithm>

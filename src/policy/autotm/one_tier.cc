@@ -16,8 +16,6 @@
 namespace vedette::autotm {
 namespace {
 
-constexpr double megabyte = 1048576, milli = 1e6;  // solvers like numbers near one
-
 std::optional<TierIndex> usable_tier(const Machine& machine) {
   for (std::uint32_t k = 1; k < machine.tiers.size(); ++k)
     if (machine.tiers[k].addressable && machine.link({k}, {0}) != nullptr && machine.link({0}, {k}) != nullptr)
@@ -88,15 +86,14 @@ std::int64_t Choice::missing(const Stretch& stretch, const std::vector<char>& fa
 
 std::optional<Solved> Choice::solve(const std::vector<std::size_t>& rows, int most_nodes, double gap) const {
   BinaryProgram program;
-  for (const std::int64_t ns : in_place_) program.cost.push_back(static_cast<double>(ns) / milli);
+  for (const std::int64_t ns : in_place_) program.cost.push_back(millis(ns));
   program.columns.resize(in_place_.size());
   program.binaries = static_cast<int>(in_place_.size());
   for (const std::size_t r : rows) {
     const auto row = static_cast<int>(program.row_low.size());
-    program.row_low.push_back(static_cast<double>(stretches_[r].excess) / megabyte);
+    program.row_low.push_back(megabytes(stretches_[r].excess));
     program.row_high.push_back(1e12);
-    for (const std::uint32_t t : stretches_[r].live)
-      program.columns[t].emplace_back(row, static_cast<double>(size(t)) / megabyte);
+    for (const std::uint32_t t : stretches_[r].live) program.columns[t].emplace_back(row, megabytes(size(t)));
   }
   return autotm::solve(program, most_nodes, gap);
 }

@@ -125,9 +125,6 @@ class Program {
   }
 
  private:
-  static double millis(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }  // solvers like numbers near one
-  static double megabytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
-
   void add_move(std::size_t c, std::uint32_t op, bool blocks, bool out) {
     const double time = millis(move_time_of(ledger_, candidates_[c], out));
     if (!blocks) beside_[op % ledger_.ops()].emplace_back(static_cast<int>(program_.cost.size()), time);

@@ -1,10 +1,15 @@
 // Integer programs of 0 and 1, solved by COIN-OR Cbc: one thread, stopped by a count of nodes. Pure.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
 
 namespace vedette::autotm {
+
+// Solvers like numbers near one.
+inline double millis(std::int64_t ns) { return static_cast<double>(ns) / 1e6; }
+inline double megabytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
 
 struct BinaryProgram {
   std::vector<double> cost;                                    // of each column; the sum is to be least
