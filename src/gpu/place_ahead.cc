@@ -101,7 +101,7 @@ Result<bool> PlaceExecutor::comes_ahead(const Expected::Fetch& next) {
   }
   static_cast<void>(take_coming(next.block));  // a plan that was left had it read, too
   const Coming now{.block = next.block, .unchanged = next.unchanged};
-  if (auto fetched = fetch(now, MoveCause::planned); !fetched) return fetched.error();
+  if (auto fetched = fetch_in_order(now, MoveCause::planned); !fetched) return fetched.error();
   return true;
 }
 
@@ -122,14 +122,13 @@ Result<void> PlaceExecutor::look_ahead() {
   ahead_.sort(fetches_, uses_, block_of);
   const auto ns_of = [&](BlockIndex index) { return ns_of_fetch(blocks_[index.value].bytes); };
   const Ticks until = options_.link.read == 0 ? never : ahead_.due(fetches_, uses_, block_of, ns_of);
-  for (std::size_t i = 0; i < fetches_.size() && uses_.of(fetches_[i].block) < until; ++i) {
+  Result<bool> comes = true;
+  for (std::size_t i = 0; i < fetches_.size() && comes && *comes && uses_.of(fetches_[i].block) < until; ++i) {
     const Expected::Fetch next = fetches_[i];
-    if (has_come(next)) continue;  // it was told of twice
-    const auto comes = comes_ahead(next);
-    if (!comes) return comes.error();
-    if (!*comes) break;
+    if (!has_come(next)) comes = comes_ahead(next);  // else it was told of twice
   }
-  return {};
+  auto ended = end_fetches();
+  return comes ? ended : comes.error();
 }
 
 }  // namespace vedette

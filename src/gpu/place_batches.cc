@@ -193,6 +193,16 @@ Result<void> PlaceExecutor::copy_in_together() {
       [this](const Fetch& each) { return copy_in(each); });
 }
 
+// Small ones that follow each other go in few calls. Ends with end_fetches().
+Result<void> PlaceExecutor::fetch_in_order(const Coming& what, MoveCause cause) {
+  if (comes_with_others(what.block)) return come_with_others(what, cause);
+  auto before = end_fetches();
+  keep(before, fetch(what, cause));
+  return before;
+}
+
+Result<void> PlaceExecutor::end_fetches() { return together_.in.empty() ? Result<void>() : copy_in_together(); }
+
 Result<void> PlaceExecutor::bring_all(std::span<const Coming> blocks) {
   Result<void> all;
   std::vector<Coming>& alone = together_.come_alone;
@@ -205,7 +215,7 @@ Result<void> PlaceExecutor::bring_all(std::span<const Coming> blocks) {
     static_cast<void>(take_coming(each.block));
     keep(all, come_with_others(each, MoveCause::planned));
   }
-  if (!together_.in.empty()) keep(all, copy_in_together());
+  keep(all, end_fetches());
   for (const Coming& each : alone) keep(all, bring_now(each));
   return all;
 }
@@ -218,7 +228,7 @@ void PlaceExecutor::fetch_small(std::span<const BlockIndex> blocks, bool unchang
     const Coming now{.block = index, .unchanged = unchanged};
     static_cast<void>(come_with_others(coming.value_or(now), coming ? MoveCause::planned : MoveCause::urgent));
   }
-  if (!together_.in.empty()) static_cast<void>(copy_in_together());
+  static_cast<void>(end_fetches());
 }
 
 }  // namespace vedette

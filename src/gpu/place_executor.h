@@ -262,7 +262,8 @@ class PlaceExecutor {
   Result<bool> make_room_ahead(Bytes, Ticks unused_until);
   double ns_of_fetch(Bytes) const;
   Ticks busy_until();
-  bool give_up_a_copy();  // false: no block in place has a slot
+  bool read_queued_slots();  // false: no fetch is queued
+  bool give_up_a_copy();     // false: no block in place has a slot
   Result<bool> comes_ahead(const Expected::Fetch&);
   void forget_fetches();
   bool has_come(const Expected::Fetch&) const;
@@ -298,6 +299,8 @@ class PlaceExecutor {
   bool comes_with_others(BlockIndex);
   Result<void> come_with_others(const Coming&, MoveCause);
   Result<void> copy_in_together();
+  Result<void> fetch_in_order(const Coming&, MoveCause);
+  Result<void> end_fetches();
   void fetch_small(std::span<const BlockIndex>, bool unchanged);
   Result<void> bring_now(const Coming&);
   Result<void> shift(BlockIndex, std::uint64_t to);

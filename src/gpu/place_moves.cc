@@ -16,10 +16,18 @@ Result<void> PlaceExecutor::make_slot(Block& block) {
   if (block.slot && !host_.has_disk()) return {};
   if (block.slot) host_.give_back(*std::exchange(block.slot, std::nullopt));
   auto slot = host_.take(block.bytes);
-  while (!slot && slot.error().cause == Cause::out_of_memory && give_up_a_copy()) slot = host_.take(block.bytes);
+  while (!slot && slot.error().cause == Cause::out_of_memory && (read_queued_slots() || give_up_a_copy()))
+    slot = host_.take(block.bytes);
   if (!slot) return slot.error();
   block.slot = *slot;
   return {};
+}
+
+// Those of fetches that are queued are free behind their copies. A fetch that is refused is asked for again by its op.
+bool PlaceExecutor::read_queued_slots() {
+  const bool any = !together_.in.empty();
+  static_cast<void>(end_fetches());
+  return any;
 }
 
 // Without a disk a block that has come back keeps its slot, so that its next copy out takes none. Where slots run out,
@@ -311,8 +319,9 @@ void PlaceExecutor::advance() {
       continue;
     }
     coming_.erase(coming_.begin() + static_cast<std::ptrdiff_t>(i));
-    static_cast<void>(fetch(next, MoveCause::planned));  // refused: the op that needs it says so
+    static_cast<void>(fetch_in_order(next, MoveCause::planned));  // refused: the op that needs it says so
   }
+  static_cast<void>(end_fetches());
 }
 
 Result<void> PlaceExecutor::leave(BlockIndex index, bool far) {

@@ -64,6 +64,22 @@ class Blocks {
     for (std::size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(executor->place(blocks[i]), places_[i]);
     return Calls().since(before);
   }
+  // The first `count` are used by the next ops, the others far later.
+  Calls look_ahead(std::size_t count) {
+    const Calls before;
+    std::vector<moves::NextUses<BlockIndex>::Use> uses;
+    std::vector<PlaceExecutor::Expected::Fetch> fetches;
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+      uses.push_back({.index = blocks[i], .tick = i < count ? 10 + i : 1'000'000 + i});
+    for (std::size_t i = 0; i < count; ++i) fetches.push_back({.block = blocks[i], .unchanged = false});
+    executor->expect({.now = 10,
+                      .outlook = {.until = 10 + count, .calendar = {.ends = 500, .next_begins = 1'000'000}},
+                      .uses = uses,
+                      .fetches = fetches});
+    executor->look_ahead().value();
+    for (std::size_t i = 0; i < count; ++i) EXPECT_NE(executor->address(blocks[i]), 0u) << i;
+    return Calls().since(before);
+  }
   void use_all() {
     std::vector<std::uint32_t> sums(blocks.size());
     executor->begin_op(blocks, stream.handle()).value();
@@ -123,6 +139,31 @@ TEST_F(PlaceBatches, OperandsThatAreAwayComeInOneCall) {
   const Calls came = Calls().since(before);
   EXPECT_EQ(came.batches, 1u);
   EXPECT_EQ(came.copies, 0u);
+}
+
+TEST_F(PlaceBatches, FetchesAheadOfTheirOpsGoInOneCallBetweenLargeOnes) {
+  Blocks blocks(many_small_and_one_large());
+  blocks.leave();
+  const Calls came = blocks.look_ahead(blocks.blocks.size());
+  EXPECT_EQ(came.batches, 2u) << "7 before the large one, and 32 behind it";
+  EXPECT_EQ(came.copies, 1u);
+  blocks.use_all();
+}
+
+// The first two come where there is room, and hold two slots. The last one's room is that of a large block, for which
+// pinned memory has no other slot.
+TEST_F(PlaceBatches, SlotsOfFetchesThatWaitForTheirCallMakeRoomForWhatLeaves) {
+  Blocks blocks({256_KiB, 256_KiB, 64_KiB, 256_KiB}, 576_KiB);
+  const auto place = *blocks.executor->place(blocks.blocks[2]);
+  const PlaceExecutor::Leaving away[] = {{blocks.blocks[0]}, {blocks.blocks[1]}, {blocks.blocks[2]}};
+  blocks.executor->leave_all(away).value();
+  const auto other = blocks.executor->allocate(64_KiB, blocks.stream.handle(), place).value();
+  EXPECT_EQ(other.address, blocks.executor->address(other.block));
+  blocks.look_ahead(3);
+  EXPECT_EQ(blocks.executor->address(blocks.blocks[3]), 0u);
+  EXPECT_LE(blocks.executor->counters().host.most_pinned, 576_KiB);
+  blocks.executor->release(other.block);
+  blocks.use_all();
 }
 
 TEST_F(PlaceBatches, ACallHasNoMoreThanItMayHave) {
