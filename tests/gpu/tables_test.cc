@@ -72,6 +72,7 @@ class Tables : public SimulatedGpu {
 };
 
 TEST_F(Tables, PiecesThatAreLookedUpMostBecomeTheDevicesWithinTheBudget) {
+  const std::size_t before = control().most_in_use();  // of the process
   const GpuTable one = make(4), other = make(3);
   look_up<std::int64_t>(one, {0, 1, 2, 600, -1, -2, -3, -4, 99'999},
                         4 * rows_a_piece);  // the last piece is the hottest
@@ -89,7 +90,7 @@ TEST_F(Tables, PiecesThatAreLookedUpMostBecomeTheDevicesWithinTheBudget) {
   EXPECT_EQ(tables_->counters().moves, 2u) << "a steady step moves nothing";
   expect_right(one, 4);
   expect_right(other, 3);
-  EXPECT_LE(control().most_in_use(), (2_MiB + 4_MiB).value) << "the numbers, and the budget";
+  EXPECT_LE(control().most_in_use(), std::max(before, (2_MiB + 4_MiB).value)) << "the numbers, and the budget";
 }
 
 // Work is queued on the piece that leaves, and on the one that comes.
