@@ -80,6 +80,10 @@ void Office::hear_step(Client& client, const Message& step) noexcept {
   if (client.job.remaining)
     client.job.remaining->value = std::max<std::int64_t>(0, client.job.remaining->value - time.value);
   client.longest_step = std::max(client.longest_step, time);
+  // Steps between which the lease stayed are the lease's.
+  const Bytes lease = client.told == client.held ? client.told : Bytes();
+  if (std::exchange(client.of_step, lease) == lease && lease.value > 0)
+    client.profile.add(lease, {std::clamp<std::int64_t>(step.other_ns, 0, time.value)}, time);
   client.job.in_step = client.asked;  // a step that began before it heard so goes on
 }
 
@@ -116,6 +120,7 @@ void Office::settle() {
   std::vector<Job> jobs;
   for (Client& each : clients_) {
     Job job = each.job;
+    job.profile = each.profile.points();
     job.ready = !each.silent;
     job.lease = each.held;
     // memory of a silent client stays its own

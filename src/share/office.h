@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "share/decide.h"
+#include "share/measured_profile.h"
 #include "share/message.h"
 
 namespace vedette::share {
@@ -41,6 +42,8 @@ class Office {
     ClientId id = 0;
     std::uint32_t pid = 0;
     Job job;
+    MeasuredProfile profile;
+    Bytes of_step;               // its lease as its last step ended; 0: it was changing then
     Bytes told, held;            // its lease as it was told last; what it may hold until it has followed
     Nanoseconds heard, changed;  // when it spoke last; when its turn or wait was counted last
     Nanoseconds longest_step;

@@ -80,6 +80,44 @@ TEST(Office, GrowsOneOnlyWhenTheOtherHasGivenBack) {
   EXPECT_EQ(office.held(), 256_MiB);
 }
 
+// Both run at their floor, and the first has what is left, since nothing is known. The second one's steps stall, then
+// the first one's, by less: it is the second that gets more.
+TEST(Office, PoursMemoryWhereStepsStallMost) {
+  Office office(*policy_named("pack"), 256_MiB);
+  std::map<ClientId, std::uint64_t> lease;
+  const auto follow = [&](std::vector<Letter> letters) {
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      const auto& [to, message] = letters[i];
+      if (message.say == Say::turn && message.yes == 1) lease[to] = message.lease >> 20;
+      if (message.say != Say::resize) continue;
+      lease[to] = message.lease >> 20;
+      const Message done{.say = Say::resized, .lease = message.lease, .other_ns = message.other_ns};
+      const auto more = office.hear(to, 0, done, {});
+      letters.insert(letters.end(), more.begin(), more.end());
+    }
+  };
+  const auto steps = [&](ClientId id, std::int64_t stall_ms) {
+    Message message = step(hello(64, 192));
+    message.other_ns = stall_ms * 1'000'000;
+    for (int i = 0; i < 2; ++i) follow(office.hear(id, 0, message, {}));
+  };
+  follow(office.hear(1, 41, hello(64, 192), {}));
+  follow(office.hear(2, 42, hello(64, 192), {}));
+  EXPECT_EQ(lease[1], 192u);
+  EXPECT_EQ(lease[2], 64u);
+  steps(1, 0);
+  steps(2, 500);
+  EXPECT_EQ(lease[1], 64u);
+  EXPECT_EQ(lease[2], 192u);
+  steps(1, 200);
+  steps(2, 10);
+  EXPECT_EQ(lease[2], 192u);
+  steps(1, 600);
+  EXPECT_EQ(lease[1], 192u) << "its steps stall longer than the other's did";
+  steps(2, 620);
+  EXPECT_EQ(lease[1], 192u) << "by less than an eighth of a step";
+}
+
 TEST(Office, TakesTheTurnOfOneThatSaysNothingButNotItsMemory) {
   Office office(*policy_named("fifo"), 256_MiB);
   office.hear(1, 41, hello(64, 160), {});
