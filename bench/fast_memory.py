@@ -15,10 +15,10 @@ import os
 import random
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+
+from training import Training, add_arguments, train
 
 MIB = 1 << 20
 
@@ -41,30 +41,11 @@ def ask(pid, size):
     return int(found[1].split()[0]) if answer.startswith("fast memory is") and len(found) > 1 else None
 
 
-class Trains:
-    def __init__(self, args, folder):
-        self.args, self.folder = args, folder
-
-    def start(self, model, steps, *more):
-        self.result = os.path.join(self.folder, "result.json")
-        command = [self.args.train, "--model", model, "--steps", str(steps), "--threads", str(self.args.threads), "--json", self.result, *more]
-        command += ["--small"] * self.args.small + ["--made-up-data"] * self.args.made_up_data + ["--chunk", self.args.chunk]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "VEDETTE_PRESSURE": "1"})
-
-    def finish(self, process):
-        if process.wait() != 0:
-            sys.exit(f"{' '.join(process.args)}: status {process.returncode}")
-        with open(self.result, encoding="utf-8") as file:
-            return json.load(file)
-
-    def run(self, *what):
-        return self.finish(self.start(*what))
-
-
-def changes(args, trains, model):
-    plain = trains.run(model, args.steps, "--plain")
+def changes(args, folder, model):
+    plain = train(args, folder, model, args.steps, "--plain")
     peak = plain["peak_bytes"]
-    process = trains.start(model, args.steps, "--fast-memory", str(peak), "--slow", args.slow)
+    training = Training(args, folder, model, args.steps, "--fast-memory", str(peak), "--slow", args.slow)
+    process = training.process
     chosen = random.Random(1)
     before, over, met, asked = None, [], 0, 0
     while process.poll() is None:
@@ -81,7 +62,7 @@ def changes(args, trains, model):
         except (OSError, StopIteration):
             break
         time.sleep(args.every_ms / 1000)
-    guarded = trains.finish(process)
+    guarded = training.end()
     same = plain["losses"] == guarded["losses"]
     row = {"model": model, "steps": args.steps, "peak_mib": round(peak / MIB), "changes": asked, "met": met, "most_beyond_mib": round(max(over, default=0) / MIB, 1),
            "equal_losses": same, "plain_s": round(sum(plain["step_ns"]) / 1e9, 1), "guarded_s": round(sum(guarded["step_ns"]) / 1e9, 1)}
@@ -90,22 +71,23 @@ def changes(args, trains, model):
     return row
 
 
-def speed(args, trains, model):
+def speed(args, folder, model):
     settle = 10
     steps = 3 * settle + args.counted
-    peak = trains.run(model, 3, "--plain")["peak_bytes"]
+    peak = train(args, folder, model, 3, "--plain")["peak_bytes"]
 
     def opened(size):
-        return statistics.median(trains.run(model, steps, "--fast-memory", str(size), "--slow", args.slow)["step_ns"][-args.counted:])
+        return statistics.median(train(args, folder, model, steps, "--fast-memory", str(size), "--slow", args.slow)["step_ns"][-args.counted:])
 
     def changed(size):
-        process = trains.start(model, steps, "--fast-memory", str(peak), "--slow", args.slow)
+        training = Training(args, folder, model, steps, "--fast-memory", str(peak), "--slow", args.slow)
+        process = training.process
         # by the clock: a step of the plain run is known, and ten of them have passed
         while ask(process.pid, peak) is None and process.poll() is None:
             time.sleep(0.05)
         time.sleep(settle * args.step_ms / 1000)
         ask(process.pid, size)
-        return statistics.median(trains.finish(process)["step_ns"][-args.counted:])
+        return statistics.median(training.end()["step_ns"][-args.counted:])
 
     rows = []
     for share in map(int, args.sizes.split(",")):
@@ -125,16 +107,11 @@ def speed(args, trains, model):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", default="build/release/examples/train")
+    add_arguments(parser)
     parser.add_argument("--models", default="resnet18,gpt")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--every-ms", type=float, default=100)
     parser.add_argument("--least", type=int, default=20, help="percent of the peak")
-    parser.add_argument("--slow", default="nvme:.")
-    parser.add_argument("--chunk", default="2MiB")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--made-up-data", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--sizes", default="50,30", help="percent of the peak")
     parser.add_argument("--rounds", type=int, default=5)
@@ -142,9 +119,9 @@ def main():
     parser.add_argument("--step-ms", type=float, default=1000, help="of a plain step, about")
     parser.add_argument("--json")
     args = parser.parse_args()
+    os.environ["VEDETTE_PRESSURE"] = "1"  # a guard listens to what other processes ask
     with tempfile.TemporaryDirectory() as folder:
-        trains = Trains(args, folder)
-        rows = [(speed if args.speed else changes)(args, trains, model) for model in args.models.split(",")]
+        rows = [(speed if args.speed else changes)(args, folder, model) for model in args.models.split(",")]
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)

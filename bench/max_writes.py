@@ -8,12 +8,11 @@ followed its plan. The bytes are write_bytes of /proc/PID/io, read every 20 ms u
 """
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
+
+from training import Training, add_arguments
 
 MIB, DAY = 1 << 20, 86400
 
@@ -24,10 +23,8 @@ def written(pid):
 
 
 def run(args, folder, steps, *more):
-    result = os.path.join(folder, "result.json")
-    command = [args.train, "--model", args.model, "--steps", str(steps), "--threads", str(args.threads), "--json", result, "--chunk", args.chunk, *more]
-    command += ["--small"] * args.small + ["--made-up-data"] * args.made_up_data
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    training = Training(args, folder, args.model, steps, *more)
+    process = training.process
     samples = [(time.monotonic(), 0)]
     while process.poll() is None:
         try:
@@ -35,10 +32,7 @@ def run(args, folder, steps, *more):
         except (OSError, StopIteration):
             break
         time.sleep(0.02)
-    if process.wait() != 0:
-        sys.exit(f"{' '.join(command)}: status {process.returncode}")
-    with open(result, encoding="utf-8") as file:
-        found = json.load(file)
+    found = training.end()
     found["samples"] = samples
     return found
 
@@ -55,16 +49,11 @@ def of_all(samples):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", default="build/release/examples/train")
+    add_arguments(parser)
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--share", type=int, default=25, help="percent of the plain run's peak")
     parser.add_argument("--of", type=float, default=0.25, help="of what is written without a bound")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--slow", default="nvme:.")
-    parser.add_argument("--chunk", default="2MiB")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--made-up-data", action="store_true")
     parser.add_argument("--json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

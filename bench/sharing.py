@@ -2,13 +2,15 @@
 """Trainings that share one memory by `vedette daemon`: do they keep their bits and the memory, and what does it cost?
 
     sharing.py together [--models bert,resnet18,mobilenetv2,lstm] [--part 2.5] [--policy pack,fair] [--steps 30] [--swap DIRECTORY] ...
+    sharing.py disturbed [--stopped 40] ...
     sharing.py twelve [--policy srtf] [--seed 1] ...
     sharing.py alone [--model resnet18] [--rounds 10] ...
 
 `together`: the models train at once in a memory cgroup of C and 134 MiB for each, where C is their peaks' sum through --part; then one after the other, each with
 all of C; with --swap once more at once, unguarded, with a swap file there (root). The kernel says what was charged, and whether it killed one; leases are asked
-for ten times a second. `twelve`: twelve short jobs that arrive at random, and the same list in `vedette share`; mean completion times. `alone`: one training with
-the daemon and without, alternating, and its own spread; round trips of a message.
+for ten times a second. `disturbed`: the same at once, while the first is killed, the second stopped for --stopped seconds, and then the daemon killed. `twelve`:
+twelve short jobs that arrive at random, and the same list in `vedette share`; mean completion times. `alone`: one training with the daemon and without,
+alternating, and its own spread; round trips of a message.
 """
 import argparse
 import contextlib
@@ -16,12 +18,15 @@ import csv
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+
+from training import Training, add_arguments, train
 
 MIB = 1 << 20
 BESIDE = 134 * MIB  # of libtorch and a session, for each training
@@ -66,34 +71,12 @@ class Group:
             time.sleep(0.1)
 
 
-class Training:
-    def __init__(self, args, folder, model, steps, *more, group=None):
-        self.model, self.steps = model, steps
-        self.result = os.path.join(folder, f"{time.monotonic_ns()}.json")
-        words = [args.train, "--model", model, "--steps", str(steps), "--threads", "1", "--json", self.result, "--chunk", args.chunk, *more]
-        words += ["--small"] * args.small + ["--made-up-data"] * args.made_up_data
-        self.began = time.monotonic()
-        self.log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=self.log, preexec_fn=group.join if group else None)
-
-    def end(self, may_fail=False):
-        status = self.process.wait()
-        self.seconds = time.monotonic() - self.began
-        if status != 0:
-            if may_fail:
-                return None
-            self.log.seek(0)
-            sys.exit(f"{' '.join(self.process.args)}: status {status}\n{self.log.read().decode()[-800:]}")
-        with open(self.result, encoding="utf-8") as file:
-            self.found = json.load(file)
-        return self.found
-
-
 class Daemon:
     """Also asks every 100 ms who holds what."""
 
     def __init__(self, args, folder, memory, policy, *more):
         self.args, self.memory, self.socket, self.most = args, memory, os.path.join(folder, "daemon.sock"), 0
+        self.holds = {}  # [process]: bytes
         self.process = subprocess.Popen([args.vedette, "daemon", "--memory", str(memory), "--policy", policy, "--socket", self.socket, *more],
                                         stdout=subprocess.PIPE, text=True)
         if not self.process.stdout.readline():
@@ -106,7 +89,8 @@ class Daemon:
         while not self.over.wait(0.1):
             ran = subprocess.run([self.args.vedette, "jobs", "--json", "--socket", self.socket], capture_output=True, text=True, check=False)
             if ran.returncode == 0:
-                self.most = max(self.most, sum(job["lease_bytes"] for job in json.loads(ran.stdout)["jobs"]))
+                self.holds = {job["pid"]: job["lease_bytes"] for job in json.loads(ran.stdout)["jobs"]}
+                self.most = max(self.most, sum(self.holds.values()))
 
     def close(self):
         self.over.set()
@@ -132,55 +116,101 @@ def swap_file(folder, size):
         os.unlink(path)
 
 
-def same(training, plain):
-    return training.found["losses"] == plain.found["losses"]
+class Together:
+    """The models' plain runs, and the memory that they are to share."""
 
+    def __init__(self, args, folder):
+        self.args, self.folder, self.models = args, folder, args.models.split(",")
+        self.plain = []
+        for model in self.models:
+            self.plain.append(Training(args, folder, model, args.steps, "--plain"))
+            self.plain[-1].end()
+        self.peaks = [each.found["peak_bytes"] for each in self.plain]
+        self.memory = int(sum(self.peaks) / args.part)
+        self.limit = self.memory + len(self.models) * BESIDE
+        print(f"{len(self.models)} trainings of {args.steps} steps, peaks of {', '.join(f'{p / MIB:.0f}' for p in self.peaks)} MiB; C = {self.memory / MIB:.0f} MiB, "
+              f"the cgroup's limit {self.limit / MIB:.0f} MiB; alone, plain: {', '.join(f'{p.seconds:.1f}' for p in self.plain)} s", flush=True)
 
-def together(args, folder):
-    models = args.models.split(",")
-    plain = []
-    for model in models:
-        plain.append(Training(args, folder, model, args.steps, "--plain"))
-        plain[-1].end()
-    peaks = [each.found["peak_bytes"] for each in plain]
-    memory = int(sum(peaks) / args.part)
-    limit = memory + len(models) * BESIDE
-    print(f"{len(models)} trainings of {args.steps} steps, peaks of {', '.join(f'{p / MIB:.0f}' for p in peaks)} MiB; C = {memory / MIB:.0f} MiB, "
-          f"the cgroup's limit {limit / MIB:.0f} MiB; alone, plain: {', '.join(f'{p.seconds:.1f}' for p in plain)} s")
+    def start(self, number, group, *more):
+        return Training(self.args, self.folder, self.models[number], self.args.steps, *more, in_child=group.join)
 
-    def report(name, began, runs, group, more=""):
-        ended = [run for run in runs if run.process.returncode == 0]
-        equal = sum(same(run, plain[i]) for i, run in enumerate(runs) if run.process.returncode == 0)
+    def start_guarded(self, number, group, most, *more):
+        return self.start(number, group, "--fast-memory", str(min(self.peaks[number], most)), "--slow", self.args.slow, *more)
+
+    def start_all(self, group, daemon):
+        return [self.start_guarded(i, group, self.peaks[i], "--share", daemon.socket) for i in range(len(self.models))]
+
+    def report(self, name, began, runs, group, more=""):
+        ended = [i for i, run in enumerate(runs) if run.process.returncode == 0]
+        equal = sum(runs[i].found["losses"] == self.plain[i].found["losses"] for i in ended)
         print(f"{name:>22}: {time.monotonic() - began:7.1f} s, {len(ended)} of {len(runs)} ended, {equal} with equal losses, "
-              f"at most {group.most() / MIB:.0f} MiB charged, {group.kills()} killed{more}")
+              f"at most {group.most() / MIB:.0f} MiB charged, {group.kills()} killed{more}", flush=True)
         group.close()
 
-    for policy in args.policy.split(","):
-        group, daemon = Group(limit), Daemon(args, folder, memory, policy)
+    def at_once(self, policy, disturb=None):
+        group, daemon = Group(self.limit), Daemon(self.args, self.folder, self.memory, policy)
         began = time.monotonic()
-        runs = [Training(args, folder, m, args.steps, "--fast-memory", str(p), "--slow", args.slow, "--share", daemon.socket, group=group)
-                for m, p in zip(models, peaks)]
+        runs = self.start_all(group, daemon)
+        if disturb:
+            disturb(runs, daemon)
         for run in runs:
             run.end(may_fail=True)
         daemon.close()
-        report(f"at once, {policy}", began, runs, group, f"; leases of {daemon.most / MIB:.0f} of {memory / MIB:.0f} MiB at most")
+        self.report(f"at once, {policy}", began, runs, group, f"; leases of {daemon.most / MIB:.0f} of {self.memory / MIB:.0f} MiB at most")
 
+
+def together(args, folder):
+    all_of_them = Together(args, folder)
+    models, peaks, memory = all_of_them.models, all_of_them.peaks, all_of_them.memory
+    for policy in args.policy.split(","):
+        all_of_them.at_once(policy)
     group = Group(memory + BESIDE)
     began = time.monotonic()
     runs = []
-    for m, p in zip(models, peaks):
-        runs.append(Training(args, folder, m, args.steps, "--fast-memory", str(min(p, memory)), "--slow", args.slow, group=group))
+    for i in range(len(models)):
+        runs.append(all_of_them.start_guarded(i, group, memory))
         runs[-1].end(may_fail=True)
-    report("one after the other", began, runs, group)
-
+    all_of_them.report("one after the other", began, runs, group)
     if args.swap:
         with swap_file(args.swap, 2 * sum(peaks) + len(models) * BESIDE):
-            group = Group(limit)
+            group = Group(all_of_them.limit)
             began = time.monotonic()
-            runs = [Training(args, folder, m, args.steps, "--plain", group=group) for m in models]
+            runs = [all_of_them.start(i, group, "--plain") for i in range(len(models))]
             for run in runs:
                 run.end(may_fail=True)
-            report("at once, kernel's swap", began, runs, group)
+            all_of_them.report("at once, kernel's swap", began, runs, group)
+
+
+def disturbed(args, folder):
+    def disturb(runs, daemon):
+        def holds(number):
+            return daemon.holds.get(runs[number].process.pid, 0)
+
+        def wait_until(what, seconds=120):
+            since = time.monotonic()
+            while not what() and time.monotonic() - since < seconds:
+                time.sleep(0.02)
+            return time.monotonic() - since
+
+        wait_until(lambda: all(holds(i) > 0 for i in range(2)))
+        held = holds(0)
+        runs[0].process.kill()
+        print(f"the first is killed: its {held / MIB:.0f} MiB are given on after {wait_until(lambda: holds(0) == 0):.1f} s", flush=True)
+        runs[1].process.send_signal(signal.SIGSTOP)
+        time.sleep(1)
+        held = holds(1)
+        time.sleep(args.stopped)
+        print(f"the second is stopped for {args.stopped:.0f} s: it held {held / MIB:.0f} MiB, and holds {holds(1) / MIB:.0f} in the end", flush=True)
+        runs[1].process.send_signal(signal.SIGCONT)
+        time.sleep(5)
+        daemon.over.set()
+        daemon.thread.join()
+        daemon.process.kill()
+        print(f"the daemon is killed; {sum(run.process.poll() is None for run in runs)} trainings go on", flush=True)
+
+    all_of_them = Together(args, folder)
+    for policy in args.policy.split(","):
+        all_of_them.at_once(policy, disturb)
 
 
 def twelve(args, folder):
@@ -243,14 +273,14 @@ def twelve(args, folder):
 
 def alone(args, folder):
     model = args.models.split(",")[0]
-    peak = Training(args, folder, model, 8, "--plain").end()["peak_bytes"]
+    peak = train(args, folder, model, 8, "--plain")["peak_bytes"]
     budget = ["--fast-memory", str(peak // 2), "--slow", args.slow]
     daemon = Daemon(args, folder, peak // 2, args.policy)
     ways = {"without": [], "with": ["--share", daemon.socket], "again": []}
     medians = {way: [] for way in ways}
     for _ in range(args.rounds):
         for way, more in ways.items():
-            found = Training(args, folder, model, args.steps, *budget, *more).end()
+            found = train(args, folder, model, args.steps, *budget, *more)
             medians[way].append(statistics.median(found["step_ns"][args.steps // 2:]))
     ping = subprocess.run([args.vedette, "jobs", "--socket", daemon.socket, "--ping", "10000"], capture_output=True, text=True, check=True)
     daemon.close()
@@ -262,8 +292,8 @@ def alone(args, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["together", "twelve", "alone"])
-    parser.add_argument("--train", default="build/release/examples/train")
+    parser.add_argument("what", choices=["together", "disturbed", "twelve", "alone"])
+    add_arguments(parser, threads=1)
     parser.add_argument("--vedette", default="build/release/vedette")
     parser.add_argument("--models", default="resnet18,mobilenetv2,bert,lstm")
     parser.add_argument("--part", type=float, default=2.5, help="of the sum of peaks, C is one such part")
@@ -274,16 +304,13 @@ def main():
     parser.add_argument("--seconds", type=float, nargs=2, default=(10, 40), help="of a job of twelve")
     parser.add_argument("--gap", type=float, default=8, help="seconds between arrivals, in the mean")
     parser.add_argument("--at-once", type=float, default=2, help="mean peaks that the shared memory has")
-    parser.add_argument("--slow", default="nvme:.")
     parser.add_argument("--link", default="1GB/s")
+    parser.add_argument("--stopped", type=float, default=40, help="seconds")
     parser.add_argument("--swap", help="a folder for a swap file")
-    parser.add_argument("--chunk", default="2MiB")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--made-up-data", action="store_true")
     parser.add_argument("--json")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        {"together": together, "twelve": twelve, "alone": alone}[args.what](args, folder)
+        {"together": together, "disturbed": disturbed, "twelve": twelve, "alone": alone}[args.what](args, folder)
 
 
 if __name__ == "__main__":
