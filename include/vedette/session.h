@@ -235,7 +235,7 @@ struct SessionOptions {
   std::string record = {};
   // "auto", or the path of a socket: fast memory is shared with other programs, by `vedette daemon` (docs/sharing.md).
   // Then fast_memory is the most that the session wants. open() and step() wait for a turn; a message names the holder.
-  // Without a daemon there, all is as if it were empty. Memory of a GPU is not shared so.
+  // Without a daemon there, all is as if it were empty. Each GPU has a daemon of its own: `vedette daemon --gpu N`.
   std::string share = {};
   // Whether tensors of a step that repeats may be dropped and recomputed by the recipes of its ops. nullopt: `planned`
   // in GPU memory, where moving is slow beside computing, unless its pages are tracked; else `off`.

@@ -3,11 +3,15 @@ a scaler, LoRA over frozen weights, an average of the weights, evaluation and ge
 and 30 % of its peak."""
 
 import contextlib
+import os
+import pathlib
+import pickle
 import sqlite3
+import subprocess
 import tempfile
 
 import on_simulated_gpu
-from gpu_trainings import adam, batch, decoder, in_halves_and_thirds, loss_of, result, step_of, steps, update, watched
+from gpu_trainings import adam, batch, decoder, in_halves_and_thirds, loss_of, result, step_of, steps, train_decoder, update, watched
 
 # --- the loops: each takes a guard or None
 
@@ -201,8 +205,61 @@ def teach():
         assert other.budget <= peak // 4
 
 
+def in_process(place, name, words, **shared):
+    """Trains in a process of its own, whose result and figures become a file. Its number."""
+    child = os.fork()
+    if child != 0:
+        return child
+    status = 1
+    try:
+        os.environ["SIMULATED_GPU"] = words
+        import torch
+        import vedette
+
+        figures = None
+        if shared:
+            with vedette.Guard("64MiB", fast="gpu:0", slow="host", on_message=lambda line: None, **shared) as guard:
+                found = train_decoder(guard)
+                figures = guard.counters.peak_bytes, torch.cuda.mem_get_info()
+        else:
+            found = train_decoder(None)
+        pathlib.Path(place, name).write_bytes(pickle.dumps((found, figures)))
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def share_one_device():
+    """Three programs on one GPU, by turns and at once: more than it has, and each has the plain run's bits."""
+    vedette_command = pathlib.Path(os.environ["VEDETTE_BUILD"], "vedette")
+    without_gpu = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    with tempfile.TemporaryDirectory() as place:
+        os.waitpid(in_process(place, "plain", "memory_mib=256"), 0)
+        plain, _ = pickle.loads(pathlib.Path(place, "plain").read_bytes())
+        for policy, memory in (("fair", 40), ("pack", 24)):
+            socket = os.path.join(place, policy)
+            daemon = subprocess.Popen([vedette_command, "daemon", "--memory", f"{memory}MiB", "--policy", policy, "--quantum", "0", "--socket", socket],
+                                      stdout=subprocess.PIPE, env=without_gpu)
+            try:
+                assert b"shares" in daemon.stdout.readline()
+                words = f"memory_mib=60 shared={place}/{policy}.frames"
+                names = [f"{policy}-{number}" for number in range(3)]
+                for child in [in_process(place, name, words, share=socket) for name in names]:
+                    assert os.waitpid(child, 0)[1] == 0, policy
+                peaks = []
+                for name in names:
+                    found, (peak, (free, whole)) = pickle.loads(pathlib.Path(place, name).read_bytes())
+                    assert found == plain, f"other bits by {policy}"
+                    assert free <= whole == 60 << 20
+                    peaks.append(peak)
+                assert sum(peaks) > 60 << 20, peaks
+            finally:
+                daemon.kill()
+                daemon.wait()
+
+
 class Loops(on_simulated_gpu.Processes):
-    functions = (clip_and_accumulate, scale, adapt, average, evaluate, generate, teach)
+    functions = (clip_and_accumulate, scale, adapt, average, evaluate, generate, teach, share_one_device)
 
     def test_clipped_and_accumulated_gradients(self):
         self.run_there(clip_and_accumulate)
@@ -221,6 +278,9 @@ class Loops(on_simulated_gpu.Processes):
 
     def test_a_teacher_and_a_student(self):
         self.run_there(teach)
+
+    def test_three_programs_on_one_device(self):
+        self.run_there(share_one_device)
 
     def test_generation_between_steps(self):
         self.run_there(generate)

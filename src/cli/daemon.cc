@@ -25,14 +25,27 @@
 namespace vedette::cli {
 namespace {
 
+struct Socket {
+  std::string path;  // empty: the runtime directory's
+  std::optional<int> gpu;
+};
+
+void add_options(CLI::App& verb, Socket& socket) {
+  CLI::Option* const gpu = verb.add_option("--gpu", socket.gpu, "the memory of a GPU, by its number, not the host's")
+                               ->check(CLI::Range(0, 1023));
+  verb.add_option("--socket", socket.path, "the path of the daemon's socket (default: in the user's runtime directory)")
+      ->excludes(gpu);
+}
+
 struct DaemonOptions {
-  std::string memory, policy = "fair", socket;
+  std::string memory, policy = "fair";
+  Socket socket;
   double quantum_s = 5;
 };
 
-std::string socket_of(const std::string& given) {
-  if (!given.empty()) return given;
-  auto path = runtime_socket();
+std::string path_of(const Socket& socket) {
+  if (!socket.path.empty()) return socket.path;
+  auto path = runtime_socket(socket.gpu);
   if (!path) throw Failure(path.error());
   return *path;
 }
@@ -55,7 +68,7 @@ void serve(const DaemonOptions& options) {
   if (!capacity || *capacity < least)
     throw Failure(
         {Cause::malformed_input, "--memory '" + options.memory + "' is no size of 16 MiB or more; write 8GiB"});
-  const std::string path = socket_of(options.socket);
+  const std::string path = path_of(options.socket);
   auto daemon = MemoryDaemon::open(path, policy_of(options), *capacity);
   if (!daemon) throw Failure(daemon.error());
   print("shares {} by the policy {} at {}\n", readable(*capacity), options.policy, path);
@@ -65,7 +78,7 @@ void serve(const DaemonOptions& options) {
 }
 
 struct JobsOptions {
-  std::string socket;
+  Socket socket;
   std::uint32_t ping = 0;
   bool json = false;
 };
@@ -102,7 +115,7 @@ std::string time_words(std::int64_t ns) {
 }
 
 void print_jobs(const JobsOptions& options) {
-  const std::string path = socket_of(options.socket);
+  const std::string path = path_of(options.socket);
   auto socket = connect_to(path);
   if (!socket)
     throw Failure({Cause::unavailable, "no daemon shares memory here (" + socket.error().message +
@@ -146,14 +159,14 @@ void add_daemon(CLI::App& app) {
   verb->add_option("--quantum", options->quantum_s, "seconds that a turn lasts at least, under fair")
       ->capture_default_str()
       ->check(finite_between(0, 1e6));
-  verb->add_option("--socket", options->socket, "the path of its socket (default: in the user's runtime directory)");
+  add_options(*verb, options->socket);
   verb->callback([options] { serve(*options); });
 }
 
 void add_jobs(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("jobs", "The programs that share memory by `vedette daemon`");
   auto options = std::make_shared<JobsOptions>();  // shared: the callback is copied into the App
-  verb->add_option("--socket", options->socket, "the path of the daemon's socket, where it has one of its own");
+  add_options(*verb, options->socket);
   verb->add_option("--ping", options->ping, "measure so many round trips instead")
       ->check(CLI::Range(std::uint32_t{1}, std::uint32_t{10'000'000}));
   verb->add_flag("--json", options->json, "one JSON object");

@@ -137,7 +137,8 @@ class GpuExecutor final : public Executor, public GpuMemory, public Scratch, pri
 
  private:
   Stretch movable() const noexcept;
-  Result<Resized> resize_now(Bytes budget);
+  Bytes largest_op() const noexcept;
+  Result<Resized> resize_now(Bytes budget, Bytes least);
   void take_pending_size();
   using BlockIndex = PlaceExecutor::BlockIndex;
   struct Hold {

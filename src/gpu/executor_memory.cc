@@ -58,8 +58,18 @@ Result<Executor::Resized> GpuExecutor::resize(Bytes budget, Caller caller) {
                             readable_exactly(options_.chunk) + " and what the GPU has, " + readable_exactly(most)};
   const cuda::Current current(*device_);
   std::unique_lock lock(mutex_);
+  const bool between_ops = caller == Caller::between_ops || caller == Caller::waits_for_turn;
+  if (between_ops && is_woken_) wake();
   const bool rests = places_->is_still();  // ops that are not announced may use anything
-  if (caller == Caller::between_ops && !rests) return resize_now(budget);
+  if (between_ops && !rests) {
+    auto now = resize_now(budget, caller == Caller::waits_for_turn ? Bytes() : largest_op());
+    if (size_.wanted) {  // by another thread, earlier
+      size_.wanted.reset();
+      size_.came_to = now;
+      size_.changed.notify_all();
+    }
+    return now;
+  }
   size_.came_to.reset();
   size_.wanted = budget;
   const bool taken = caller == Caller::another_thread &&
@@ -70,15 +80,18 @@ Result<Executor::Resized> GpuExecutor::resize(Bytes budget, Caller caller) {
                                 : "the GPU's memory changes its size when the running op ends"};
 }
 
-Result<Executor::Resized> GpuExecutor::resize_now(Bytes budget) {
+Bytes GpuExecutor::largest_op() const noexcept {
+  return {std::min(chunks_.largest_op * options_.chunk.value, places_->budget().value)};
+}
+
+Result<Executor::Resized> GpuExecutor::resize_now(Bytes budget, Bytes least) {
   const cuda::BesideCaptures captures(*device_);
   planned_ = before_ = followed_ = nullptr;
   places_->forget_plan();
-  const Bytes largest{std::min(chunks_.largest_op * options_.chunk.value, places_->budget().value)};
-  const auto now = places_->resize(std::max(budget, largest));
+  const auto now = places_->resize(std::max(budget, least));
   if (!now) return now.error();
   if (*now <= budget) return Resized{.now = *now};
-  if (*now <= largest) return Resized{.now = *now, .holds = "the largest op so far needs " + readable(largest)};
+  if (*now <= least) return Resized{.now = *now, .holds = "the largest op so far needs " + readable(least)};
   return Resized{.now = *now, .holds = "tensors whose address other code keeps lie there, or host memory is full"};
 }
 
@@ -90,7 +103,7 @@ void GpuExecutor::end_resizing() noexcept {
 
 void GpuExecutor::take_pending_size() {
   if (!size_.wanted || places_->is_still()) return;
-  size_.came_to = resize_now(*std::exchange(size_.wanted, std::nullopt));
+  size_.came_to = resize_now(*std::exchange(size_.wanted, std::nullopt), largest_op());
   size_.changed.notify_all();
 }
 

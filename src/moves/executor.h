@@ -173,8 +173,9 @@ class Executor {
     Bytes now;          // budget(); where it is still more than was asked, it falls as soon as that is possible
     std::string holds;  // the reason why it is more than was asked; empty: it is not
   };
-  // `between_ops`: no op runs, and none begins before the call returns.
-  enum class Caller : std::uint8_t { between_ops, in_its_op, another_thread };
+  // `between_ops`: no op runs, and none begins before the call returns. `waits_for_turn`: the same, and before the next
+  // op the budget is again what ops need.
+  enum class Caller : std::uint8_t { between_ops, waits_for_turn, in_its_op, another_thread };
   // Another budget, from now on. Memory that goes is free for others when this returns. Waits: for what leaves, and,
   // unless the caller is in its own op, for the end of an op that needs more. Error: the memory here has one size.
   virtual Result<Resized> resize(Bytes budget, Caller caller) {

@@ -39,7 +39,7 @@ const sockaddr* any_address(const sockaddr_un& address) noexcept { return reinte
 
 }  // namespace
 
-Result<std::string> runtime_socket() {
+Result<std::string> runtime_socket(std::optional<int> gpu) {
   std::string folder;
   if (const char* const given = ::secure_getenv("XDG_RUNTIME_DIR"); given != nullptr && *given == '/') {
     folder = given;
@@ -53,7 +53,7 @@ Result<std::string> runtime_socket() {
     return Error{Cause::unsupported, folder +
                                          " is not a folder of this user alone; chmod 700 it, or set "
                                          "XDG_RUNTIME_DIR to one that is"};
-  return folder + "/vedette.sock";
+  return folder + (gpu ? "/vedette-gpu" + std::to_string(*gpu) + ".sock" : "/vedette.sock");
 }
 
 Result<Fd> connect_to(const std::string& path) {

@@ -4,6 +4,7 @@
 // thread, a socket at a time.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -12,9 +13,9 @@
 
 namespace vedette {
 
-// In XDG_RUNTIME_DIR, or else in /tmp/vedette-UID, which it makes with access for its user alone. Errors: that folder
-// is another user's, or open to others.
-Result<std::string> runtime_socket();
+// Of the daemon that shares the host's memory, or a GPU's: in XDG_RUNTIME_DIR, or else in /tmp/vedette-UID, which it
+// makes with access for its user alone. Errors: that folder is another user's, or open to others.
+Result<std::string> runtime_socket(std::optional<int> gpu = {});
 
 // A socket that a dead program left there is replaced. Errors: a program listens there already, or the kernel's.
 Result<Fd> listen_at(const std::string& path);

@@ -90,7 +90,8 @@ class SessionCore {
 
   // --- fast memory of another size (core_memory.cc) ------------------------------------------------------------------
   Bytes budget() const noexcept;
-  Result<FastMemory> set_fast_memory(Bytes asked);
+  // `waits_for_turn`: on the thread of steps, between two; before the next one the size is again what it needs.
+  Result<FastMemory> set_fast_memory(Bytes asked, bool waits_for_turn = false);
   void follow_pressure();  // until close()
 
   // --- steps and ops (core_steps.cc) ---------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ class SessionCore {
   // --- fast memory of another size (core_memory.cc)
   std::uint32_t frames() const noexcept { return frames_.now.load(std::memory_order_relaxed); }
   Executor::Caller caller() const;
-  Result<FastMemory> resize(Bytes asked);
+  Result<FastMemory> resize(Bytes asked, bool waits_for_turn);
   void follow_budget();
   void fit_plans();
   void plan_for_size();

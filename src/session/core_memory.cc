@@ -22,8 +22,8 @@ Executor::Caller SessionCore::caller() const {
                                                                   : Executor::Caller::another_thread;
 }
 
-Result<FastMemory> SessionCore::set_fast_memory(Bytes asked) {
-  auto got = resize(asked);
+Result<FastMemory> SessionCore::set_fast_memory(Bytes asked, bool waits_for_turn) {
+  auto got = resize(asked, waits_for_turn);
   if (got && frames_.follower != nullptr) frames_.follower->program_wants(asked);
   return got;
 }
@@ -33,13 +33,13 @@ void SessionCore::follow_pressure() {
   sources.gpu = executor_->bus_id();
   frames_.follower = std::make_unique<PressureFollower>(
       sources,
-      PressureFollower::Session{.resize = [this](Bytes bytes) { return resize(bytes); },
+      PressureFollower::Session{.resize = [this](Bytes bytes) { return resize(bytes, /*waits_for_turn=*/false); },
                                 .budget = [this] { return budget(); },
                                 .least = [this] { return std::max(smallest_budget(), least_fast_memory(options_)); },
                                 .say = [this](std::string_view sentence) { messages_.post(sentence); }});
 }
 
-Result<FastMemory> SessionCore::resize(Bytes asked) {
+Result<FastMemory> SessionCore::resize(Bytes asked, bool waits_for_turn) {
   if (!executor_->traits().whole_tensors) {
     SessionOptions size;
     size.fast_memory = asked;
@@ -55,7 +55,8 @@ Result<FastMemory> SessionCore::resize(Bytes asked) {
   Executor::Caller from{};
   {
     const std::lock_guard lock(mutex_);
-    from = caller();
+    from = waits_for_turn ? Executor::Caller::waits_for_turn : caller();
+    if (waits_for_turn) hear_ops();  // one that rests, too
     const auto fewer = static_cast<std::uint32_t>(wanted.value / options_.chunk.value);
     const std::vector<ChunkIndex> leave = arena_.let_slab_leave(most_slab_chunks_that_stay(fewer));
     for (const ChunkIndex c : leave) executor_->release_hold(ChunkRange::one(c));

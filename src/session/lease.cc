@@ -79,6 +79,12 @@ void Lease::follow(Resize resize) {
   resize_ = std::move(resize);
 }
 
+void Lease::follow_no_more() {
+  std::unique_lock lock(mutex_);
+  is_leaving_ = true;
+  changed_.wait(lock, [this] { return !applies_; });
+}
+
 bool Lease::send(const Message& message) noexcept {
   // a full socket: the daemon does not read, and hears of the next step
   return send_now(socket_.get(), std::as_bytes(std::span(&message, 1))) != Sent::gone;
@@ -90,14 +96,19 @@ void Lease::listen() noexcept {
     // memory that could not be given back at once is tried again
     constexpr int again_ms = 250;
     pollfd ready{.fd = socket_.get(), .events = POLLIN, .revents = 0};
-    if (::poll(&ready, 1, unmet_ ? again_ms : -1) == 0) {
-      set_size(*unmet_);
+    if (::poll(&ready, 1, unmet() ? again_ms : -1) == 0) {
+      if (const auto again = unmet()) set_size(*again);
     } else if (receive(socket_.get(), std::as_writable_bytes(std::span(&message, 1)))) {
       hear(message);
     } else {
       return lose_daemon();
     }
   }
+}
+
+std::optional<Message> Lease::unmet() const {
+  const std::lock_guard lock(mutex_);
+  return to_apply_ ? std::nullopt : unmet_;
 }
 
 void Lease::lose_daemon() noexcept {
@@ -132,37 +143,71 @@ void Lease::take_turn(const Message& turn) {
   changed_.notify_all();
 }
 
+// By the thread that waits for its turn: a GPU's memory changes its size where no op can begin.
 void Lease::set_size(const Message& resize) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (waits_ && resize_) {
+      to_apply_ = resize;
+      changed_.notify_all();
+      return;
+    }
+  }
+  apply(resize, /*waits_for_turn=*/false);
+}
+
+void Lease::apply(const Message& resize, bool waits_for_turn) {
+  const Bytes asked{resize.lease};
   Resize change;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !applies_; });
+    if (is_leaving_) return;
+    applies_ = asked;
     change = resize_;
   }
-  const Bytes asked{resize.lease};
-  const Bytes now = change ? change(asked) : asked;
-  unmet_ = now > asked ? std::optional(resize) : std::nullopt;
+  const Bytes now = change ? change(asked, waits_for_turn) : asked;
   {
     const std::lock_guard lock(mutex_);
+    unmet_ = now > asked ? std::optional(resize) : std::nullopt;
     lease_ = asked;
+    applies_.reset();
+    changed_.notify_all();
   }
   send({.say = Say::resized, .lease = now.value, .other_ns = resize.other_ns});
 }
 
+// Sizes that came before the turn are followed first.
 void Lease::await_turn(std::unique_lock<std::mutex>& lock) {
   constexpr std::chrono::milliseconds before_words{200};  // a turn that comes at once needs none
-  const auto is_over = [this] { return turn_ || refused_; };
-  if (changed_.wait_for(lock, before_words, is_over)) return;
-  while (!is_over()) {
-    if (said_holder_ != heard_holder_ && speaker_) {
+  const auto words_from = std::chrono::steady_clock::now() + before_words;
+  waits_ = true;
+  if (applies_ && resize_) {  // the listener's call waits for this thread
+    const Bytes size = *applies_;
+    lock.unlock();
+    resize_(size, /*waits_for_turn=*/true);
+    lock.lock();
+  }
+  while (to_apply_ || !(turn_ || refused_)) {
+    if (to_apply_) {
+      const Message resize = *std::exchange(to_apply_, std::nullopt);
+      lock.unlock();
+      apply(resize, /*waits_for_turn=*/true);
+      lock.lock();
+      continue;
+    }
+    const bool told = said_holder_ == heard_holder_ || !speaker_;
+    if (told) {
+      changed_.wait(lock);
+    } else if (changed_.wait_until(lock, words_from) == std::cv_status::timeout) {
       said_holder_ = heard_holder_;
       const std::string words = words_of_wait(holder_);
       lock.unlock();
       speaker_(words);
       lock.lock();
-      continue;
     }
-    changed_.wait(lock);
   }
+  waits_ = false;
 }
 
 void Lease::begin_step() {

@@ -29,7 +29,8 @@ struct Needs {
 class Lease {
  public:
   using Speaker = std::function<void(std::string_view)>;
-  using Resize = std::function<Bytes(Bytes)>;  // any thread; the size that memory has then
+  // The size that memory has then. `waits_for_turn`: called by the thread that waits in begin_step(); else by another.
+  using Resize = std::function<Bytes(Bytes, bool waits_for_turn)>;
 
   // Waits until the job may begin; the speaker hears which job it waits for. nullptr: no daemon listens at `path`.
   // Errors: the memory is smaller than the floor.
@@ -38,9 +39,10 @@ class Lease {
   ~Lease();  // gives all back
 
   Bytes now() const;
-  Bytes most() const noexcept { return most_; }     // that it wanted first
-  void follow(Resize resize);                       // once, before the first step
-  void begin_step();                                // waits for the turn
+  Bytes most() const noexcept { return most_; }  // that it wanted first
+  void follow(Resize resize);                    // once, before the first step
+  void follow_no_more();  // memory is about to go: sizes are not answered any more, and none is being followed
+  void begin_step();      // waits for the turn
   void end_step(Nanoseconds stalled, Needs needs);  // `stalled`: since the session opened
 
   Lease(const Lease&) = delete;
@@ -50,9 +52,11 @@ class Lease {
   Lease(Fd socket, Bytes most, Speaker speaker)
       : socket_(std::move(socket)), most_(most), speaker_(std::move(speaker)) {}
   void listen() noexcept;
+  std::optional<share::Message> unmet() const;
   void hear(const share::Message& message);
   void take_turn(const share::Message& turn);
   void set_size(const share::Message& resize);
+  void apply(const share::Message& resize, bool waits_for_turn);
   void await_turn(std::unique_lock<std::mutex>& lock);
   bool send(const share::Message& message) noexcept;
   void lose_daemon() noexcept;
@@ -66,8 +70,12 @@ class Lease {
   Bytes lease_;
   share::Message holder_;  // the job that it waits for
   bool turn_ = false, asked_ = false, gone_ = false, refused_ = false;
+  bool waits_ = false;            // a thread, in await_turn()
+  std::optional<Bytes> applies_;  // some thread, this size
+  bool is_leaving_ = false;
   std::uint64_t heard_holder_ = 0, said_holder_ = 0;  // counts of `holder_`
-  std::optional<share::Message> unmet_;               // the listener's: memory is above what this asks for
+  std::optional<share::Message> to_apply_;            // by the thread that waits
+  std::optional<share::Message> unmet_;               // memory is above what this asks for
   std::chrono::steady_clock::time_point begun_;       // the step
   Nanoseconds stalled_;                               // before it
   std::thread listener_;

@@ -69,8 +69,8 @@ ResidentScope::~ResidentScope() {
 Session::Session(detail::SessionCore* core, std::unique_ptr<detail::Lease> lease) noexcept
     : core_(core), lease_(std::move(lease)) {
   if (lease_ == nullptr) return;
-  lease_->follow([core](Bytes bytes) {
-    const auto resized = core->set_fast_memory(bytes);
+  lease_->follow([core](Bytes bytes, bool waits_for_turn) {
+    const auto resized = core->set_fast_memory(bytes, waits_for_turn);
     return resized ? resized->now : core->budget();
   });
 }
@@ -80,8 +80,9 @@ Session::~Session() {
   if (in_child()) {
     [[maybe_unused]] const auto* const parents = lease_.release();  // its thread is in the parent
   }
-  lease_.reset();
+  if (lease_ != nullptr) lease_->follow_no_more();
   if (core_ != nullptr) detail::close_session(core_);
+  lease_.reset();  // its memory is free for others by now
 }
 
 bool Session::in_child() const noexcept { return core_ != nullptr && core_->inherited(); }

@@ -4,10 +4,16 @@
 
 #include <algorithm>
 
+#include "base/gpu_name.h"
 #include "os/local_socket.h"
 #include "session/fast_memory.h"
 
 namespace vedette::detail {
+namespace {
+
+constexpr Bytes unit_of_gpu = 256_KiB;
+
+}  // namespace
 
 Needs needs_of(Bytes chunk, Bytes most, Bytes smallest, Bytes peak) {
   const Bytes least = fewest_frames * chunk;
@@ -20,20 +26,20 @@ Needs needs_of(Bytes chunk, Bytes most, Bytes smallest, Bytes peak) {
 
 Result<std::unique_ptr<Lease>> lease_for(SessionOptions& options) {
   if (options.share.empty()) return std::unique_ptr<Lease>();
-  if (options.fast != "dram")
-    return Error{Cause::unsupported, "share is for host memory, and fast is '" + options.fast + "'; leave share out",
-                 0};
+  const auto gpu = gpu_number(options.fast);
   std::string path = options.share;
   if (path == "auto") {
-    auto found = runtime_socket();
+    auto found = runtime_socket(gpu);
     if (!found) return found.error();
     path = *found;
   }
-  auto lease = Lease::ask(path, program_invocation_short_name, needs_of(options.chunk, options.fast_memory, {}, {}),
-                          options.on_message);
+  // A GPU's session has no chunks; without a size it wants all there is.
+  const Bytes unit = gpu ? unit_of_gpu : options.chunk;
+  const Bytes most = options.fast_memory.value == 0 ? Bytes{std::uint64_t{1} << 50} : options.fast_memory;
+  auto lease = Lease::ask(path, program_invocation_short_name, needs_of(unit, most, {}, {}), options.on_message);
   if (lease && *lease != nullptr) {
-    const std::uint64_t chunks = (*lease)->now().value / options.chunk.value;
-    options.fast_memory = std::max(chunks, fewest_frames) * options.chunk;
+    const std::uint64_t units = (*lease)->now().value / unit.value;
+    options.fast_memory = std::max(units, fewest_frames) * unit;
   }
   return lease;
 }

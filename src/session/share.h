@@ -11,7 +11,7 @@
 namespace vedette::detail {
 
 // Waits for the first turn; options.fast_memory is then what the session may fill. nullptr: it is not shared, or no
-// daemon is there. Errors: unsupported, of GPU memory; those of Lease::ask() and runtime_socket().
+// daemon is there. Errors: those of Lease::ask() and runtime_socket().
 Result<std::unique_ptr<Lease>> lease_for(SessionOptions& options);
 
 // Of a session that wants `most` at most, whose ops need `smallest` and whose tensors fill `peak` at once; 0: not known

@@ -48,11 +48,12 @@ std::uintptr_t reserve_addresses() {
 
 }  // namespace
 
-Memory::Memory(std::size_t bytes)
+Memory::Memory(std::size_t bytes, const std::string& shared)
     : begin_(reserve_addresses()),
       shadow_(reserve_addresses()),
       top_(begin_),
-      bytes_(bytes / chunk_bytes * chunk_bytes) {
+      bytes_(bytes / chunk_bytes * chunk_bytes),
+      shared_(shared) {
   file_ = ::memfd_create("simulated_gpu", MFD_CLOEXEC);
   host_file_ = ::memfd_create("simulated_gpu_host", MFD_CLOEXEC);
   if (file_ < 0 || host_file_ < 0 || ::ftruncate(file_, static_cast<off_t>(bytes_)) != 0)
@@ -116,7 +117,7 @@ std::optional<std::vector<Memory::Frame>> Memory::take(std::size_t count, Of of)
     host_free_.resize(host_free_.size() - count);
     return frames;
   }
-  if (free_.size() < count) return std::nullopt;
+  if (free_.size() < count || !shared_.take(count, bytes_ / chunk_bytes)) return std::nullopt;
   std::vector<Frame> frames(free_.end() - static_cast<std::ptrdiff_t>(count), free_.end());
   free_.resize(free_.size() - count);
   fewest_free_ = std::min(fewest_free_, free_.size());
@@ -130,11 +131,13 @@ void Memory::give_back(const std::vector<Frame>& frames, Of of) {
                 static_cast<off_t>(frame * chunk_bytes), chunk_bytes);
     (of == Of::host ? host_free_ : free_).push_back(frame);
   }
+  if (of == Of::device) shared_.give_back(frames.size());
 }
 
 std::size_t Memory::free_bytes() const {
   const std::lock_guard lock(guard_);
-  return free_.size() * chunk_bytes;
+  const std::size_t all = free_.size(), others = shared_.of_others();
+  return (all - std::min(all, others)) * chunk_bytes;
 }
 
 std::size_t Memory::most_in_use() const {
@@ -258,7 +261,8 @@ const Options& options() {
 void set_options(const Options& wanted) { chosen_options() = wanted; }
 
 Memory& memory() {
-  static Memory* const whole = new Memory(options().memory);  // for ever: threads of streams outlive main()
+  static Memory* const whole =
+      new Memory(options().memory, options().shared);  // for ever: threads of streams outlive main()
   return *whole;
 }
 

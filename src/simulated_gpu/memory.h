@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "simulated_gpu/options.h"
+#include "simulated_gpu/shared_frames.h"
 
 namespace vedette::simulated {
 
@@ -27,7 +28,7 @@ class Memory {
   static constexpr std::size_t range_bytes = std::size_t{64} << 30;  // of addresses
   enum class Of : std::uint8_t { device, host };
 
-  explicit Memory(std::size_t bytes);
+  explicit Memory(std::size_t bytes, const std::string& shared = {});
 
   bool holds(const void* at) const noexcept;  // is it a device address?
   const std::byte* first() const noexcept { return reinterpret_cast<const std::byte*>(begin_); }
@@ -65,6 +66,7 @@ class Memory {
   std::vector<Frame> free_, host_free_;
   Frame host_frames_ = 0;
   std::size_t fewest_free_ = 0;
+  SharedFrames shared_;
   std::map<std::uintptr_t, std::size_t> ranges_, holes_;  // reserved, and given back below top_
   std::map<std::uintptr_t, std::size_t> pinned_;
 };

@@ -67,6 +67,8 @@ Options parse_options(const std::string& text) {
       options.devices = static_cast<int>(number);
     else if (key == "cuda")
       options.cuda = static_cast<int>(number);
+    else if (key == "shared")
+      options.shared = value;
     else if (key == "gbs")
       options.gbs = number;
     else if (key == "latency_us")

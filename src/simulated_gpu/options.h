@@ -5,6 +5,7 @@
 //   context_mib=N    what NVML says that a process takes beside what it allocated: its context (0)
 //   lock_mib=N       so much of the host's memory can be pinned (0: any)
 //   devices=N         so many GPUs, which share memory and streams: a pointer is the current one's (1)
+//   shared=FILE       the device's memory is shared with processes that name the same file
 //   gbs=X             rate of a link, each direction, in 10^9 bytes a second (0: as fast as memcpy)
 //   latency_us=N      added to each copy over a link (0); a third of it where copies come in one call
 //   one_engine=1      one copy engine serves both directions
@@ -53,6 +54,7 @@ struct Options {
   bool stale_maps = false, pageable = false, page_tables = false, batched_copies = true, leaks = false;
   std::size_t fault_records = 1'000'000;
   bool fault_access = true, first_calls_order = true, skip_kernels = false;
+  std::string shared;
   std::multimap<std::string, Failing> failing;
 };
 

@@ -88,7 +88,7 @@ class Live : public ::testing::Test {
       auto lease = Lease::ask(path(), "job" + std::to_string(place), needs, {});
       if (!lease || *lease == nullptr) return;
       own.fills = (*lease)->now().value;
-      (*lease)->follow([&own](Bytes size) {
+      (*lease)->follow([&own](Bytes size, bool) {
         own.fills = size.value;
         return size;
       });
