@@ -7,9 +7,12 @@
 #include <set>
 #include <vector>
 
+#include "support/generate_trace.h"
 #include "support/small_steps.h"
 #include "support/traces.h"
+#include "vedette/check.h"
 #include "vedette/model.h"
+#include "vedette/policy.h"
 
 namespace vedette::tiers_test {
 namespace {
@@ -132,6 +135,52 @@ TEST(Tiers, KeepWhatLeavesUnchangedWhereItsBytesAre) {
     // the far link always keeps up here
     EXPECT_LE(far, rule == planning::TierShares::Rule::far_keeps_up ? count : count / 2 + 1);
   }
+}
+
+// What fast memory does not hold, and two of the largest tensors on their way, have room in the slow tier, and no more.
+TEST(FullSlowTier, HasAPlanThatTheJudgeAccepts) {
+  std::size_t planned = 0, tight = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const Trace trace = testing::generate_trace(seed, testing::random_shape(seed));
+    const Bytes granule{512}, least = testing::smallest_fast_tier(trace, granule),
+                              ample = testing::ample_fast_tier(trace, granule);
+    Bytes largest;
+    for (const Tensor& tensor : trace.tensors) largest = std::max(largest, tensor.bytes);
+    Machine machine = testing::two_tiers({least.value + (ample.value - least.value) / 8}, granule);
+    const Bytes peak = peak_bytes(trace), fast = machine.tiers[0].capacity;
+    if (peak <= fast) continue;
+    for (const Habits& habits : {Habits{}, habits_of_sessions}) {
+      for (const bool recomputes : {false, true}) {
+        machine.habits = habits;
+        machine.can_recompute = recomputes;
+        machine.tiers[1].capacity = {peak.value - fast.value + 2 * largest.value};
+        const auto plan = make_policy("vedette", 1)->prepare(trace, machine);
+        ++tight;
+        if (!plan) {
+          EXPECT_NE(plan.error().message.find("'nvme'"), std::string::npos) << plan.error().message;
+          continue;
+        }
+        ++planned;
+        const auto broken = check(trace, machine, *plan);
+        EXPECT_FALSE(broken.has_value()) << seed << ": " << broken->message;
+      }
+    }
+  }
+  EXPECT_GT(tight, 50U);
+  EXPECT_EQ(planned, tight);
+}
+
+TEST(FullSlowTier, SaysWhatIsMissingWhereAllTiersHoldTooLittle) {
+  const Trace one = there_and_back(24);
+  Machine machine = testing::two_tiers({4 * kilo}, {kilo});
+  machine.tiers[1].capacity = {19 * kilo};
+  const auto plan = make_policy("vedette", 1)->prepare(one, machine);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().cause, Cause::infeasible);
+  EXPECT_EQ(
+      plan.error().message,
+      "the step has 96.0 KiB (98304 bytes) at once, and fast memory and all below it hold 92.0 KiB (94208 bytes); "
+      "give the slowest 4.0 KiB (4096 bytes) more");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "policy/canvas/op_times.h"
 #include "policy/vedette/layout.h"
 #include "policy/vedette/machines.h"
+#include "policy/vedette/slow_room.h"
 
 namespace vedette::planning {
 namespace {
@@ -103,8 +104,8 @@ class SessionFit {
     clean_after_last_use();
     const PlanCost plan_cost = on(machine());
     leave_stays_out(plan_cost);
-    Fitted sent = evict_after_last_use(trace_, uses_, setting_, std::move(found_.plan), plan_cost,
-                                       most_work_of_sweeps / trace_.ops.size());
+    const std::size_t tries = may_fill(trace_, early_, setting_) ? 0 : most_work_of_sweeps / trace_.ops.size();
+    Fitted sent = evict_after_last_use(trace_, uses_, setting_, std::move(found_.plan), plan_cost, tries);
     found_.plan = std::move(sent.plan);
     evicted_ = sent.bytes;
     stall_ = sent.stall;
@@ -138,6 +139,7 @@ class SessionFit {
     if (!laid_out) return false;
     std::vector<Stay> gaps = *laid_out;
     if (features_.issuing_early) fetch_early(trace_, costs_, setting_, step_ns_ / most_lead, 0, gaps);
+    if (!fit_slow_tier(trace_, costs_, early_, setting_, gaps)) return false;
     Plan plan = plan_of(trace_, setting_, gaps);
     const auto replayed = plan_cost.simulate(plan);
     if (!replayed || plan_cost.cost(*replayed) >= cost_) return false;

@@ -379,12 +379,12 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Stay>
     const Stay& gap = gaps[g];
     const bool persistent = trace.tensors[gap.tensor].persistent;
     // At home in the slow tier: away, or on its way back, when op 0 begins.
-    const bool back_at_0 = gap.next_use == ops && gap.fetch < ops;
-    if (persistent && gap.gone <= ops && gap.next_use >= ops && !back_at_0) plan.home[gap.tensor] = tier(gap);
+    const std::uint32_t left = gap.last_use + gap.later, back = gap.next_use - gap.sooner;
+    const bool back_at_0 = back == ops && gap.fetch < ops;
+    if (persistent && gap.gone <= ops && back >= ops && !back_at_0) plan.home[gap.tensor] = tier(gap);
     if (persistent && !gap.returns) continue;
-    moves.push_back({.issue = gap.last_use, .lead = gone(gap) - gap.last_use, .gap = g, .fetch = false});
-    if (gap.returns)
-      moves.push_back({.issue = gap.fetch % ops, .lead = gap.next_use - gap.fetch, .gap = g, .fetch = true});
+    moves.push_back({.issue = left % ops, .lead = gone(gap) - left, .gap = g, .fetch = false});
+    if (gap.returns) moves.push_back({.issue = gap.fetch % ops, .lead = back - gap.fetch, .gap = g, .fetch = true});
   }
   std::stable_sort(moves.begin(), moves.end(), [](const Ordered& a, const Ordered& b) {
     return std::pair(a.issue, a.lead) < std::pair(b.issue, b.lead);
@@ -392,7 +392,7 @@ Plan plan_of(const Trace& trace, const Setting& setting, const std::vector<Stay>
   plan.moves.reserve(moves.size());
   for (const Ordered& each : moves) {
     const Stay& gap = gaps[each.gap];
-    const std::uint32_t due = each.fetch ? gap.next_use : gone(gap);
+    const std::uint32_t due = each.fetch ? gap.next_use - gap.sooner : gone(gap);
     plan.moves.push_back({.issue = {each.issue},
                           .due = {due % ops},
                           .extent = {{gap.tensor}, {}},

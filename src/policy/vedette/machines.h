@@ -1,6 +1,8 @@
 // The planner's view of a machine: the slower tier to which most evictions go, and the same machine for other
 // questions. Pure.
 #pragma once
+#include <vector>
+
 #include "policy/vedette/sweep.h"
 #include "vedette/model.h"
 
@@ -8,8 +10,10 @@ namespace vedette::planning {
 
 Setting setting_of(const Machine& machine, TierIndex slow);  // evictions go to `slow`; 0: none can leave
 TierIndex tier_for_all(const Trace& trace,
-                       const Machine& machine);  // the fastest slower one with room for all, else the last
-TierIndex nearest_tier(const Machine& machine);  // the fastest of the slower ones; 0: there is none
+                       const Machine& machine);               // the fastest slower one with room for all, else the last
+TierIndex nearest_tier(const Machine& machine);               // the fastest of the slower ones; 0: there is none
+std::vector<TierIndex> slower_tiers(const Machine& machine);  // joined with the fastest both ways, fastest first
+std::uint64_t bytes_of_all(const Trace& trace);
 bool first_holds_all(const Trace& trace,
                      const Machine& machine);  // whether the tier below the fastest has room for all
 Machine without_interference(Machine machine);

@@ -47,6 +47,7 @@ class Memo {
       fingerprint = mixed(fingerprint, std::uint64_t{stay.tensor} << 32 | stay.last_use);
       fingerprint = mixed(fingerprint, std::uint64_t{stay.gone} << 32 | stay.fetch);
       fingerprint = mixed(fingerprint, std::uint64_t{stay.next_use} << 32 | std::uint64_t{stay.tier} << 2 | flags);
+      if (stay.later + stay.sooner > 0) fingerprint = mixed(fingerprint, std::uint64_t{stay.later} << 32 | stay.sooner);
     }
     return simulated_[fingerprint];
   }

@@ -30,6 +30,7 @@
 #include "policy/vedette/rehearsal.h"
 #include "policy/vedette/seam.h"
 #include "policy/vedette/search.h"
+#include "policy/vedette/slow_room.h"
 #include "policy/vedette/sweep.h"
 #include "policy/vedette/two_tiers.h"
 #include "sim/bound.h"
@@ -234,6 +235,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
                                         readable_exactly({static_cast<std::uint64_t>(setting.budget)}) +
                                         "; give it that many"};
   }
+  if (auto error = planning::too_much_for_all_tiers(trace, assumed)) return *error;
   std::optional<Trial> made;
   if (machine.tiers.size() > 2) {
     auto wide = search_more_tiers(trace, assumed, judged(trace, machine));
@@ -243,6 +245,10 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
     auto found = of_two_tiers(trace, assumed, setting);
     if (!found) return found.error();
     made = *std::move(found);
+    if (planning::may_fill(trace, assumed, setting)) {
+      if (const auto broken = check(trace, machine, made->plan))
+        return Error{Cause::infeasible, "no plan was found: " + broken->message + "; give that tier more"};
+    }
   }
   if (Plan other = planning::leave_in_place(trace, uses, assumed, made->plan);
       !judged(trace, machine) || !check(trace, machine, other)) {

@@ -21,6 +21,7 @@
 #include "policy/vedette/layout.h"
 #include "policy/vedette/memo.h"
 #include "policy/vedette/recompute.h"
+#include "policy/vedette/slow_room.h"
 #include "policy/vedette/tiers.h"
 #include "policy/vedette/variants.h"
 #include "sim/bound.h"
@@ -152,6 +153,7 @@ bool Search::consider(Choice choice) {
   if (!spread.fits && best_.found) return false;  // by its estimate; without a plan the simulation decides
   fetch_far_early(trace, v.costs, machine_, setting_, *gaps);
   if (features_.issuing_early) fetch_early(trace, v.costs, setting_, step_ns_ / most_lead, 0, *gaps);
+  if (!fit_slow_tier(trace, v.costs, machine_, setting_, *gaps)) return false;
   const std::int64_t longest = best_.found ? std::max(best_.cost, accepted_) : never;
   Memo::Simulated& simulated = memo_.simulated(v.fingerprint, *gaps);
   if (best_.found && simulated.known(longest) && simulated.cost >= best_.cost) {
@@ -403,10 +405,15 @@ Result<Found> Search::run() {
   } else {
     search_everything();
   }
-  if (!best_.found)
-    return Error{
-        Cause::infeasible,
-        "no plan was found for " + readable_exactly({static_cast<std::uint64_t>(setting_.budget)}) + " of fast memory"};
+  if (!best_.found) {
+    const auto readable = [](std::int64_t bytes) { return readable_exactly({static_cast<std::uint64_t>(bytes)}); };
+    std::string message = "no plan was found for " + readable(setting_.budget) + " of fast memory";
+    if (may_fill(trace_, machine_, setting_)) {
+      const Tier& slow = machine_.tiers[setting_.slow.value];
+      message += " and " + readable_exactly(slow.capacity) + " of '" + slow.name + "'; give one of them more";
+    }
+    return Error{Cause::infeasible, message};
+  }
   Variant& kept = variants_.of(best_.choice.rule, best_.fingerprint);
   variants_.cut(kept);
   best_.kept.recomputed = variants_.recomputer().apply(kept.decided);

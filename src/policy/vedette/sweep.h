@@ -20,6 +20,9 @@ struct Stay {
   bool returns = true;         // false: dies away, there is no fetch
   bool writes = true;          // false: the slow tier has the same bytes
   std::uint32_t tier = 0;      // where it is meanwhile; 0: Setting::slow
+  // Where the slow tier is full (slow_room.h): the evict is issued so many ops after `last_use`, and the fetch is due
+  // so many before `next_use`.
+  std::uint32_t later = 0, sooner = 0;
   bool operator==(const Stay&) const = default;
 };
 
