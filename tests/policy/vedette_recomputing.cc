@@ -2,7 +2,10 @@
 // too, and keeps the one that was measured better.
 #include <gtest/gtest.h>
 
+#include "policy/vedette/features.h"
+#include "policy/vedette/machines.h"
 #include "policy/vedette/prices.h"
+#include "policy/vedette/variants.h"
 #include "support/small_steps.h"
 #include "support/traces.h"
 #include "vedette/policy.h"
@@ -85,7 +88,7 @@ TEST_F(RecomputingTrials, SayWhatIsRecomputedAndWhatMovesOtherwise) {
 
 // A convolution's result is needed once more, by an op that fills the memory with its source, a gradient that comes and
 // one that goes. The convolution needs scratch of a tensor's size.
-TEST(Vedette, RecomputesBeforeOpsThatFillTheMemory) {
+Trace convolutions() {
   constexpr std::uint32_t layers = 8;
   Trace trace;
   const auto tensor = [&](TensorKind kind) {
@@ -120,8 +123,36 @@ TEST(Vedette, RecomputesBeforeOpsThatFillTheMemory) {
       gradient = next;
     }
   }
+  return trace;
+}
+
+TEST(Vedette, RecomputesBeforeOpsThatFillTheMemory) {
+  const Trace trace = convolutions();
   const Machine machine = in_session(testing::two_tiers({5 * kilo}, {kilo}, 1'000'000));
   EXPECT_GE(make_policy("vedette", 1)->prepare(trace, machine).value().recomputations.size(), 4U);
+}
+
+// Two rules drop the same, and one of them leaves room beside each convolution: what was planned for before is not what
+// comes of the other.
+TEST(Variants, AreTheSameWhateverWasAskedForBefore) {
+  const Trace trace = convolutions();
+  Machine machine = testing::two_tiers({8 * kilo}, {kilo}, 1'000'000);
+  machine.can_recompute = true;
+  const planning::Features features;
+  const planning::Setting setting = planning::setting_of(machine, {1});
+  planning::RecomputeRule leaves = planning::uniform(1e9, 16), takes = leaves;
+  takes.leaves_room = false;
+  const auto ops_of = [&](planning::Variants& variants, const planning::RecomputeRule& rule) {
+    planning::Variant& made = variants.of(rule, 0);
+    variants.cut(made);
+    return made.parts.trace.ops;
+  };
+  planning::Variants alone(trace, machine, setting, features), both(trace, machine, setting, features);
+  const std::vector<Op> expected = ops_of(alone, takes), before = ops_of(both, leaves);
+  EXPECT_NE(before, expected);
+  EXPECT_EQ(alone.of(leaves, 0).decided.drops, alone.of(takes, 0).decided.drops);
+  EXPECT_EQ(ops_of(both, takes), expected);
+  EXPECT_EQ(ops_of(both, leaves), before);
 }
 
 TEST(Vedette, RecomputesNothingInASessionWhereMovesAreHidden) {

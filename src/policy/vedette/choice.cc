@@ -6,10 +6,6 @@
 
 namespace vedette::planning {
 
-std::uint64_t mixed(std::uint64_t fingerprint, std::uint64_t value) {
-  return (fingerprint ^ value) * 0x9E3779B97F4A7C15U ^ (fingerprint >> 29);
-}
-
 std::uint64_t fingerprint_of(const Knobs& knobs) {
   std::uint64_t fingerprint = 2;
   for (const std::int64_t value : {knobs.horizon_ns, knobs.clean_ahead_ns, knobs.staging})

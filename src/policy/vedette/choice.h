@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "policy/vedette/cover.h"
+#include "policy/vedette/mixed.h"
 #include "policy/vedette/recompute.h"
 #include "policy/vedette/sweep.h"
 #include "policy/vedette/tiers.h"
@@ -22,7 +23,6 @@ struct Choice {
   std::optional<LinkPrices> cover;  // stays are a cover by these prices; else those of the sweep with its knobs
 };
 
-std::uint64_t mixed(std::uint64_t fingerprint, std::uint64_t value);
 std::uint64_t fingerprint_of(const Knobs& knobs);
 std::uint64_t fingerprint_of(const TierShares& far);
 std::uint64_t fingerprint_of(const LinkPrices& prices);

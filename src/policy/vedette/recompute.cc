@@ -7,6 +7,7 @@
 #include <set>
 
 #include "model/producers.h"
+#include "policy/vedette/mixed.h"
 #include "policy/vedette/sweep.h"
 
 namespace vedette::planning {
@@ -131,6 +132,7 @@ class RecomputeWalk {
   // (tensor, last use) of tensors that would have to be thrown away no more for the rule, or the room, to hold.
   const std::set<std::pair<std::uint32_t, std::uint32_t>>& excess() const { return excess_; }
   std::int64_t ns() const { return ns_; }  // of producers
+  std::uint64_t workspaces() const { return workspaces_; }
 
  private:
   void prepare() {
@@ -202,7 +204,10 @@ class RecomputeWalk {
     };
     name_lives(traced.reads, made.reads), name_lives(traced.writes, made.writes), name_lives(traced.frees, made.frees);
     // Nothing here is less than the judge will count.
-    if (!recomputed_here_.empty()) made.workspace = {workspace_of(op)};
+    if (!recomputed_here_.empty()) {
+      made.workspace = {workspace_of(op)};
+      workspaces_ = mixed(workspaces_, made.workspace.value);
+    }
     for (std::vector<TensorIndex>* list : {&made.reads, &made.writes, &made.frees}) {
       std::sort(list->begin(), list->end());
       list->erase(std::unique(list->begin(), list->end()), list->end());
@@ -303,6 +308,7 @@ class RecomputeWalk {
   const std::set<std::pair<std::uint32_t, std::uint32_t>>& kept_;
   const bool with_trace_;
   std::int64_t ns_ = 0;
+  std::uint64_t workspaces_ = 0;
   std::vector<std::uint32_t> life_;  // [tensor]: its life now, in the new trace
   // [tensor]: the op after which it was thrown away; no_op: it was not
   std::vector<std::uint32_t> away_;
@@ -345,6 +351,7 @@ Decided Recomputer::decide(const RecomputeRule& rule) const {
       decided.recomputations = std::move(made.recomputations);
       decided.drops = std::move(made.drops);
       decided.ns = walk.ns();
+      decided.workspaces = walk.workspaces();
       return decided;
     }
     decided.kept.insert(walk.excess().begin(), walk.excess().end());

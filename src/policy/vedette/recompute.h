@@ -48,6 +48,8 @@ struct Decided {
   std::vector<Recomputation> recomputations;               // as in Recomputed
   std::vector<Move> drops;
   std::int64_t ns = 0;  // of producers that run again
+  std::uint64_t workspaces =
+      0;  // a fingerprint: what ops need beside their operands, with the room that the rule leaves
 };
 
 // A plan for the lives, as one for the trace that they were made of: thrown-away tensors leave before written ones.

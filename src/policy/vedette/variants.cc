@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t most_variants = 8;
 
 std::uint64_t fingerprint_of(const Decided& recomputed) {
-  std::uint64_t fingerprint = 1;
+  std::uint64_t fingerprint = mixed(1, recomputed.workspaces);
   for (const Recomputation& each : recomputed.recomputations)
     fingerprint = mixed(mixed(mixed(fingerprint, each.before.value), each.producer.value), each.tensor.value);
   for (const Move& drop : recomputed.drops)
