@@ -15,9 +15,10 @@ Error cannot(const std::string& what) { return {.cause = Cause::unsupported, .me
 }  // namespace
 
 Result<void> Engine::accepts(const Plan& plan) const {
-  if (!plan.in_place.empty() && !lends())
-    return cannot("use an operand where it lies in a slower tier, which the plan does at op " +
-                  std::to_string(plan.in_place.front().op.value));
+  for (const InPlace& each : plan.in_place)
+    if (!lends() || each.tier != in_place_tier)
+      return cannot("use an operand where it lies in slow tier " + std::to_string(each.tier.value) +
+                    ", which the plan does at op " + std::to_string(each.op.value));
   if (!plan.recomputations.empty())
     return cannot("run an op again, which the plan does before op " +
                   std::to_string(plan.recomputations.front().before.value));

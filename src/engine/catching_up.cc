@@ -9,11 +9,11 @@ void Engine::catch_up(const detail::StepStart& start, Ticks step_begins) {
   if (start.near.empty() && start.away.empty()) return;
   const Ticks now = books_.tick();
   for (const auto* const units : {&start.near, &start.away})
-    for (const auto& [chunks, first_use] : *units)
+    for (const auto& [chunks, first_use, tier] : *units)
       for (const ChunkIndex c : chunks)
         if (books_[c].live > 0 && step_begins + first_use >= now) books_.set_next_use(c, step_begins + first_use);
   queues_.catching_up.clear();
-  for (const auto& [chunks, first_use] : start.near) {
+  for (const auto& [chunks, first_use, tier] : start.near) {
     if (step_begins + first_use < now) continue;  // the plan took over in the middle of a step
     for (const ChunkIndex c : chunks) {
       const ChunkState state = books_[c].state;
@@ -22,10 +22,10 @@ void Engine::catch_up(const detail::StepStart& start, Ticks step_begins) {
         queues_.catching_up.push_back({c, step_begins + first_use});
     }
   }
-  for (const auto& [chunks, first_use] : start.away) {
+  for (const auto& [chunks, first_use, tier] : start.away) {
     if (step_begins + first_use <= now) break;  // the latest first
     for (const ChunkIndex c : chunks)
-      if (books_.may_leave(c)) let_leave(c);
+      if (books_.may_leave(c)) let_leave(c, tier);
   }
 }
 

@@ -169,6 +169,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& par
   if (!words_.step_runs) tell_paged_between_steps();
   books_.begin_op(part.tick);
   take_plan(part);
+  op_.strayed.clear();
   use_in_place(part.moves.in_place);
   const std::span<const ChunkRange> operands = part.operands;
   std::size_t missing = 0;
@@ -214,6 +215,9 @@ void Engine::leave(std::span<const OpMoves::Departure> departures) {
   op_.covered.clear();
   note_paged();
   books_.end_op();
+  for (const ChunkIndex c : op_.strayed)
+    if (books_.may_leave(c)) let_leave(c, in_place_tier);
+  op_.strayed.clear();
   op_.frames_to_come = {};
   op_.operands_of_whole_op = {};
   if (books_.frames() > books_.pool().wanted()) arrived_.notify_all();  // its operands may leave now

@@ -93,8 +93,9 @@ class Engine final : public detail::Executor {
   void run_once() noexcept;  // EngineOptions::by_hand: starts moves, then takes completions
 
   // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, operands that stay in a
-  // slow tier (in_place) unless it lends(), recomputations, another order of ops. The store does a move to a slower
-  // tier in the background. A drop is executed as an eviction: an op that lists a tensor as written may read it too (`w
+  // slow tier (in_place) unless it is the first one and lends(), recomputations, another order of ops. The store does a
+  // move to a slower tier in the background. A drop is executed as an eviction: an op that lists a tensor as written
+  // may read it too (`w
   // -= m` announces w as written), so that its bytes must survive.
   Result<void> accepts(const Plan& plan) const override;
 
@@ -126,7 +127,8 @@ class Engine final : public detail::Executor {
   void observe(std::span<const ChunkRange> operands) noexcept override;
   bool was_touched(ChunkRange operand) const noexcept override;  // some chunk of it, since it was covered
   std::uint32_t slow_tiers() const noexcept { return slow_.store->tiers(); }
-  bool lends() const noexcept { return slow_.lends; }        // ops may use in place what lies in the slow tier
+  bool lends() const noexcept { return slow_.lends; }  // ops may use in place what lies in in_place_tier
+  static constexpr TierIndex in_place_tier{1};
   Program& program() noexcept override { return program_; }  // whose clock times faults, too
 
   // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
@@ -214,6 +216,7 @@ class Engine final : public detail::Executor {
     Nanoseconds in_place;             // to wait for operands that it uses there
     bool too_large = false;           // for the budget: it runs paged
     std::vector<ChunkIndex> covered;  // chunks that observe() hid
+    std::vector<ChunkIndex> strayed;  // chunks that the plan has in place, and that were not there
   };
   struct Figures {
     Observer* observer = nullptr;

@@ -2,7 +2,8 @@
 // memory is shown at the chunk. No bytes are copied, and the chunk has no frame.
 //
 // A chunk that was lent stays so until it is fetched, or no plan is followed any more. Until then it counts as present:
-// an op for which its fetch comes too late uses it there.
+// an op for which its fetch comes too late uses it there. A chunk that is elsewhere, in fast memory or on a disk below,
+// comes to the op as any operand does, and leaves behind it for the tier where the plan has it.
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -15,7 +16,11 @@ namespace vedette {
 void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
   for (const OpMoves::InPlace& operand : operands)
     for (const ChunkIndex c : operand.chunks) {
-      if (books_[c].live == 0 || (books_[c].state != ChunkState::in_place && !lend(c))) continue;
+      if (books_[c].live == 0) continue;
+      if (books_[c].state != ChunkState::in_place && !lend(c)) {
+        op_.strayed.push_back(c);
+        continue;
+      }
       books_.use_in_place(c);
       figures_.counters.bytes_in_place += chunk_bytes_;
       if (operand.read) op_.in_place += transfer_time(chunk_bytes_, slow_.read_in_place);
@@ -39,7 +44,11 @@ void Engine::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
 bool Engine::lend(ChunkIndex c) {
   if (!slow_.lends || watch_ != nullptr || !books_.may_be_lent(c)) return false;
   const SlotIndex slot = *books_[c].slot;
-  if (!memory_->lend(slow_.store->memory_of(slot), c)) return false;
+  if (!slow_.store->lend(slot)) return false;  // on a disk, below the memory
+  if (!memory_->lend(slow_.store->memory_of(slot), c)) {
+    slow_.store->end_loan(slot);
+    return false;
+  }
   books_.lent(c);
   requests_.lent.push_back(slot);
   return true;
@@ -48,7 +57,9 @@ bool Engine::lend(ChunkIndex c) {
 bool Engine::take_back(ChunkIndex c) {
   if (!books_.may_be_taken_back(c)) return false;
   disturb();
-  if (!memory_->take_back(c, slow_.store->memory_of(*books_[c].slot))) return false;
+  const SlotIndex slot = *books_[c].slot;
+  if (!memory_->take_back(c, slow_.store->memory_of(slot))) return false;
+  slow_.store->end_loan(slot);
   books_.taken_back(c);
   return true;
 }
@@ -60,8 +71,10 @@ void Engine::take_all_back() {
 
 // Its last tensor dies. A transfer of the program that still has pages pinned is waited for.
 void Engine::take_back_dead(ChunkIndex c) {
-  std::byte* const memory = slow_.store->memory_of(*books_[c].slot);
+  const SlotIndex slot = *books_[c].slot;
+  std::byte* const memory = slow_.store->memory_of(slot);
   for (Patience patience; !memory_->take_back(c, memory);) patience.pause();
+  slow_.store->end_loan(slot);
   books_.taken_back(c);
 }
 

@@ -192,6 +192,7 @@ void Engine::let_leave(ChunkIndex c, TierIndex target) {
 void Engine::settle(const OpMoves::Departure& move) {
   const TierIndex target = move.dead ? TierIndex{} : move.target;
   for (const ChunkIndex c : move.chunks) {
+    take_back(c);
     const Books::Chunk& chunk = books_[c];
     const bool leaves = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
     if (leaves && chunk.slot) requests_.settling.push_back({*chunk.slot, target});

@@ -80,6 +80,7 @@ struct StepStart {
   struct Unit {
     ChunkRange chunks;
     std::uint32_t first_use = 0;  // part
+    TierIndex tier = {};          // of what is away; 0: the slow tier that has room
   };
   std::vector<Unit> near;  // in fast memory, or about to come: in order of first use
   std::vector<Unit> away;  // the latest first use first

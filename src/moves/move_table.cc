@@ -2,6 +2,7 @@
 #include "moves/move_table.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/assert.h"
@@ -44,13 +45,6 @@ Grouped<OpMoves::NextUse> next_uses_of(const Units& units) {
   return {count, uses};
 }
 
-bool chooses_tiers(const Plan& plan) {
-  const auto leaves = [](const Move& move) { return move.verb == Verb::evict; };
-  const auto first = std::find_if(plan.moves.begin(), plan.moves.end(), leaves);
-  return std::any_of(first, plan.moves.end(),
-                     [&](const Move& move) { return leaves(move) && move.target != first->target; });
-}
-
 // Of each unit, the last op before which it is recomputed; 0: none.
 std::vector<OpIndex> recomputed_last(const Units& units, const Plan& plan) {
   std::vector<OpIndex> last(units.trace.tensors.size());
@@ -60,6 +54,14 @@ std::vector<OpIndex> recomputed_last(const Units& units, const Plan& plan) {
 }
 
 }  // namespace
+
+bool chooses_tiers(const Plan& plan) {
+  std::optional<TierIndex> first;
+  const auto is_another = [&](TierIndex tier) { return *(first = first.value_or(tier)) != tier; };
+  return std::ranges::any_of(plan.in_place, [&](const InPlace& each) { return is_another(each.tier); }) ||
+         std::ranges::any_of(plan.moves,
+                             [&](const Move& move) { return move.verb == Verb::evict && is_another(move.target); });
+}
 
 MoveTable tabulate(const Units& units, const Plan& plan, Bytes chunk, Fetches start) {
   const std::size_t parts = units.trace.ops.size();

@@ -43,6 +43,9 @@ class MoveTable {
   Grouped<OpMoves::InPlace> in_place_;
 };
 
+// What leaves fast memory, or stays in place, does so in several slow tiers.
+bool chooses_tiers(const Plan& plan);
+
 // Early fetches start one part before the plan says: an executor lets them only into room that the running part needs
 // no more. A plan that sends everything to one slow tier has not chosen between them: the store does.
 enum class Fetches : std::uint8_t { early, as_planned };

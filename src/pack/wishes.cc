@@ -64,8 +64,12 @@ std::optional<PlacedStep> with_wishes(const Trace& trace, const Machine& machine
     Bytes& bytes = step.trace.tensors[t].bytes;
     const Bytes taken{round_up(bytes.value, granule)};
     bytes = {};
-    if (!is_fast(wishes[t])) continue;
-    Bytes& room = step.machine.tiers[0].capacity;
+    Bytes& room = step.machine.tiers[is_fast(wishes[t]) ? 0 : 1].capacity;
+    if (!is_fast(wishes[t])) {
+      step.slow_lacks += taken - std::min(room, taken);
+      room = room - std::min(room, taken);
+      continue;
+    }
     trace.tensors[t].persistent ? void(room = room - std::min(room, taken))
                                 : take_room_while_alive(step.trace, {t}, taken);
   }

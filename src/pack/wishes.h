@@ -24,8 +24,9 @@ Heeded without_hints(std::span<const Wish> wishes) noexcept;
 // that uses one which the step writes runs again.
 struct PlacedStep {
   Trace trace;
-  Machine machine;  // with so much less fast memory as tensors take that stay there over steps
+  Machine machine;  // with so much less memory as tensors take that stay there over steps
   std::vector<TensorIndex> fast, slow;
+  Bytes slow_lacks = {};  // so much of `slow` has no room in the slow tier
 };
 // nullopt: no tensor has a place. Slow ones are those that persist, where the second tier can be used in place.
 std::optional<PlacedStep> with_wishes(const Trace& trace, const Machine& machine, std::span<const Wish> wishes,

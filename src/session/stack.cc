@@ -18,8 +18,8 @@ std::span<const StackKind> stack_kinds() noexcept {
   static constexpr StackKind kinds[] = {
       {"nvme:DIRECTORY", open_nvme_stack},
       {"host", open_host_stack, true},
-      {"host:SIZE+nvme:DIRECTORY", open_host_nvme_stack},
-      {"numa:NODE+nvme:DIRECTORY", open_numa_nvme_stack},
+      {"host:SIZE+nvme:DIRECTORY", open_host_nvme_stack, true},
+      {"numa:NODE+nvme:DIRECTORY", open_numa_nvme_stack, true},
       {"numa:NODE", open_numa_stack, true},  // behind the longer one, whose end it would take for its argument's
   };
   return kinds;
@@ -95,6 +95,19 @@ bool is_folder(std::string_view slow) {
   return std::filesystem::is_directory(slow.substr(slow.find(':') + 1), unknown);
 }
 
+struct AsSlowAs {
+  std::string words;                   // without the preset
+  const SlowMemory* preset = nullptr;  // that the first part names
+};
+
+AsSlowAs without_preset(std::string_view slow) {
+  const std::string_view first = slow.substr(0, slow.find('+'));
+  const std::size_t at = first.rfind('@');
+  const SlowMemory* const preset = at == first.npos ? nullptr : slow_memory_named(first.substr(at + 1));
+  if (preset == nullptr) return {};
+  return {.words = std::string(first.substr(0, at)).append(slow.substr(first.size())), .preset = preset};
+}
+
 }  // namespace
 
 Result<Stack> open_stack(const SessionOptions& options) {
@@ -127,16 +140,15 @@ Result<Stack> open_stack(const SessionOptions& options) {
                             : "' is no number of bytes a day; write 500GB/day or 2TB/day")};
     if (asked->a_day) writes = std::max<std::uint64_t>(1, *asked->a_day / seconds_a_day);
   }
-  const SlowMemory* const as = at >= slow.size() ? nullptr : slow_memory_named(slow.substr(at + 1));
-  for (const StackKind& kind : stack_kinds()) {
-    auto arguments = as != nullptr && kind.is_memory ? arguments_of(kind.usage, slow.substr(0, at)) : std::nullopt;
-    if (arguments) return kind.open(options, {.of_parts = *std::move(arguments), .as_slow_as = as});
-  }
+  const AsSlowAs as = without_preset(slow);
   std::string usages;
   for (const StackKind& kind : stack_kinds()) {
-    if (auto arguments = arguments_of(kind.usage, slow))
-      return kind.open(options,
-                       {.of_parts = *std::move(arguments), .bytes_per_s = bytes_per_s, .writes_bytes_per_s = writes});
+    const bool made_slower = as.preset != nullptr && kind.is_memory;
+    if (auto arguments = arguments_of(kind.usage, made_slower ? std::string_view(as.words) : slow))
+      return kind.open(options, {.of_parts = *std::move(arguments),
+                                 .bytes_per_s = bytes_per_s,
+                                 .writes_bytes_per_s = writes,
+                                 .as_slow_as = made_slower ? as.preset : nullptr});
     usages.append(usages.empty() ? "" : " or ").append(kind.usage);
   }
   return Error{.cause = Cause::unsupported,

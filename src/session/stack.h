@@ -32,7 +32,8 @@ constexpr Bytes no_limit{std::uint64_t{1} << 60};  // of a tier's capacity
 constexpr std::uint32_t requests_in_flight = 16;  // bandwidth is flat beyond 8 (bench/migrate); the rest covers bursts
 
 // A part of SessionOptions::slow is a scheme, or a scheme, a colon and an argument; parts are joined by '+'. After the
-// last one '@' and a speed may follow, which bounds the slowest tier; after memory, the name of a SlowMemory.
+// last one '@' and a speed may follow, which bounds the slowest tier; after memory, the first part, the name of a
+// SlowMemory.
 struct StackArguments {
   std::vector<std::string_view> of_parts;  // whose usage has one
   std::uint64_t bytes_per_s = 0;           // both directions together; 0: no bound
@@ -42,7 +43,7 @@ struct StackArguments {
 struct StackKind {
   std::string_view usage;  // "nvme:DIRECTORY", "host:SIZE+nvme:DIRECTORY"
   Result<Stack> (*open)(const SessionOptions& options, const StackArguments& arguments);
-  bool is_memory = false;  // the slow tier; it may be made slower
+  bool is_memory = false;  // the first slow tier; it may be made slower
 };
 std::span<const StackKind> stack_kinds() noexcept;
 
@@ -76,6 +77,7 @@ struct NearTier {
   std::unique_ptr<Store> store;
   std::uint32_t slots = 0;
   std::string name;
+  bool addressable = false;  // ops may use it in place
 };
 Result<Stack> open_over_disk(const SessionOptions& options, const StackArguments& arguments, NearTier near);
 

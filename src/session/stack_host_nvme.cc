@@ -20,7 +20,9 @@ Result<Stack> open_host_nvme_stack(const SessionOptions& options, const StackArg
   const auto slots = static_cast<std::uint32_t>(host->value / chunk) - layered_extra_depth;
   auto near = open_host_store(options.chunk, requests_in_flight + layered_extra_depth, slots);
   if (!near) return near.error();
-  return open_over_disk(options, arguments, {.store = std::move(*near), .slots = slots, .name = "host"});
+  return open_over_disk(
+      options, arguments,
+      {.store = std::move(*near), .slots = slots, .name = "host", .addressable = arguments.as_slow_as != nullptr});
 }
 
 Result<Stack> open_over_disk(const SessionOptions& options, const StackArguments& arguments, NearTier near) {
@@ -31,14 +33,17 @@ Result<Stack> open_over_disk(const SessionOptions& options, const StackArguments
                               .mechanism = IoMechanism::best,
                               .direct = true});
   if (!far) return far.error();
-  auto store = layered(std::move(near.store), near.slots, bounded(std::move(*far), arguments));
-  if (!store) return store.error();
   Stack stack;
+  stack.store = std::move(near.store);
+  if (arguments.as_slow_as != nullptr) make_as_slow(stack, *arguments.as_slow_as);
+  auto store = layered(std::move(stack.store), near.slots, bounded(std::move(*far), arguments));
+  if (!store) return store.error();
   stack.store = std::move(*store);
   stack.disk = arguments.of_parts[1];
   stack.writes_bytes_per_s = arguments.writes_bytes_per_s;
   const Bytes counted{(near.slots - spare_near_slots(near.slots)) * options.chunk.value};
-  stack.slow = {{.name = near.name, .capacity = counted}, {.name = "nvme", .capacity = no_limit}};
+  stack.slow = {{.name = near.name, .capacity = counted, .addressable = near.addressable},
+                {.name = "nvme", .capacity = no_limit}};
   return stack;
 }
 

@@ -81,7 +81,8 @@ Result<Stack> open_numa_nvme_stack(const SessionOptions& options, const StackArg
   const std::uint32_t slots = slots_in(argument->room, options.chunk) - layered_extra_depth;
   auto near = open_numa_store(options.chunk, requests_in_flight + layered_extra_depth, argument->node, slots);
   if (!near) return near.error();
-  return open_over_disk(options, arguments, {.store = std::move(*near), .slots = slots, .name = "numa"});
+  return open_over_disk(options, arguments,
+                        {.store = std::move(*near), .slots = slots, .name = "numa", .addressable = true});
 }
 
 }  // namespace vedette::detail

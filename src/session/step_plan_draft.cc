@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/given_up.h"
+#include "base/readable.h"
 #include "moves/place_waits.h"
 #include "moves/planned_places.h"
 #include "pack/large_ops.h"
@@ -33,6 +34,9 @@ bool leaves_fetches_to_ops(const Plan& plan) {
 Result<Plan> StepPlan::Draft::ask_policy(const Trace& trace, const Machine& assumed) {
   const auto placed = with_wishes(trace, assumed, units.wishes, heeded.value_or(Heeded::none));
   if (!placed) return policy->prepare(trace, assumed);
+  if (placed->slow_lacks.value > 0)
+    return Error{.cause = Cause::infeasible,
+                 .message = "slow memory lacks " + readable(placed->slow_lacks) + " for what is to stay there"};
   Result<Plan> rest = policy->prepare(placed->trace, placed->machine);
   if (!rest) return rest;
   return with_placed(*placed, trace, *std::move(rest));

@@ -8,8 +8,12 @@
 //   write   near slot, or far where none is free; a near write that fails is tried far
 //   read    near slot, if it has the bytes; a near read that fails is tried far, if that has them too
 //
+// A near slot that is lent counts as one with a transfer in flight: it keeps its bytes, and no move takes them. It has
+// the only newest ones from then on.
+//
 // What always holds: a slot has at most one transfer of the far store in flight. A move that is void ends without
-// effect. Thread rule: as Store's; reserve() shares near_room_ with the migrator.
+// effect. Thread rule: as Store's; reserve() shares near_room_ with the migrator. The lock of the books is never held
+// while an inner store transfers.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -49,6 +53,10 @@ class LayeredStore final : public Store {
   void register_memory(std::byte* memory, Bytes bytes) override;
   void submit(std::span<const StoreRequest> requests) noexcept override;
   std::size_t wait(std::span<StoreCompletion> out, Nanoseconds timeout) noexcept override;
+  bool is_memory() const noexcept override { return near_.store->is_memory(); }
+  bool lend(SlotIndex slot) noexcept override;
+  void end_loan(SlotIndex slot) noexcept override;
+  std::byte* memory_of(SlotIndex slot) noexcept override;
   void wake() noexcept override {
     woken_.store(true, std::memory_order_release);  // pairs with the exchange in wait()
     near_.store->wake();
@@ -83,6 +91,7 @@ class LayeredStore final : public Store {
   };
   void describe();
   void use_room() { slots_.set_room(near_room_.load(std::memory_order_acquire)); }  // pairs with reserve()
+  void begin_transfer(const StoreRequest& request);
   void go_near(std::uint32_t flight, NearIndex near);
   void go_far(std::uint32_t flight);
   void make_void(SlotIndex slot);
@@ -103,14 +112,16 @@ class LayeredStore final : public Store {
   std::atomic<std::uint32_t> near_room_{0};  // slots of the near store; changed under growing_
   std::atomic<bool> woken_{false};
   std::atomic<std::uint64_t> moved_{0};  // bytes
-  // The migrator's alone:
+  std::mutex books_;
+  // Under books_, where lend() comes between:
   NearSlots slots_;
+  std::array<Moving, layered_extra_depth> moving_;
+  std::deque<SlotIndex> planned_;  // to go far
+  // The migrator's alone:
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> free_;  // places of flights_
   std::vector<std::uint32_t> held_;  // flights whose far slot a move still writes
-  std::array<Moving, layered_extra_depth> moving_;
-  std::deque<SlotIndex> planned_;  // to go far
-  std::uint32_t rest_ = 0;         // calls of submit() until a move may start again
+  std::uint32_t rest_ = 0;           // calls of submit() until a move may start again
   std::vector<StoreCompletion> ended_, arrived_;
 };
 
@@ -155,9 +166,13 @@ Result<void> LayeredStore::reserve(std::uint32_t slots) {
 
 void LayeredStore::shrink(std::uint32_t slots) noexcept {
   const std::lock_guard lock(growing_);
-  slots_.forget_from({slots});
-  for (Moving& moving : moving_) moving.valid = moving.valid && moving.slot.value < slots;
+  {
+    const std::lock_guard books(books_);
+    slots_.forget_from({slots});
+    for (Moving& moving : moving_) moving.valid = moving.valid && moving.slot.value < slots;
+  }
   finish_moves();
+  const std::lock_guard books(books_);
   const std::uint32_t room = near_room_.load(std::memory_order_relaxed);
   const std::uint32_t keep = std::min(room, std::max(slots_.set_room(room), std::min(slots, near_slots_)));
   slots_.set_room(keep);
@@ -167,6 +182,7 @@ void LayeredStore::shrink(std::uint32_t slots) noexcept {
 }
 
 void LayeredStore::discard(std::span<const SlotIndex> slots) noexcept {
+  const std::lock_guard lock(books_);
   for (const SlotIndex slot : slots) {
     make_void(slot);
     slots_.forget(slot);
@@ -174,10 +190,36 @@ void LayeredStore::discard(std::span<const SlotIndex> slots) noexcept {
 }
 
 void LayeredStore::settle(SlotIndex slot, TierIndex tier) noexcept {
-  if (tier != far_tier || !slots_.near_of(slot)) return;
-  planned_.push_back(slot);
-  start_moves();
+  {
+    const std::lock_guard lock(books_);
+    if (tier != far_tier || !slots_.near_of(slot)) return;
+    planned_.push_back(slot);
+    start_moves();
+  }
   hand_over();
+}
+
+// --- loans -----------------------------------------------------------------------------------------------------------
+
+bool LayeredStore::lend(SlotIndex slot) noexcept {
+  const std::lock_guard lock(books_);
+  const auto near = is_memory() ? slots_.near_of(slot) : std::nullopt;
+  if (!near || slots_.busy(*near)) return false;  // a move to the far tier reads it
+  make_void(slot);
+  slots_.set_far(slot, false);  // threads may change it
+  slots_.use(*near);
+  slots_.begin_io(*near);
+  return true;
+}
+
+void LayeredStore::end_loan(SlotIndex slot) noexcept {
+  const std::lock_guard lock(books_);
+  slots_.end_io(slots_.near_of(slot).value());
+}
+
+std::byte* LayeredStore::memory_of(SlotIndex slot) noexcept {
+  const std::lock_guard lock(books_);
+  return near_.store->memory_of({slots_.near_of(slot).value().value});
 }
 
 void LayeredStore::register_memory(std::byte* memory, Bytes bytes) {
@@ -189,25 +231,30 @@ void LayeredStore::register_memory(std::byte* memory, Bytes bytes) {
 // --- the caller's transfers ------------------------------------------------------------------------------------------
 
 void LayeredStore::submit(std::span<const StoreRequest> requests) noexcept {
-  use_room();
-  if (rest_ > 0) --rest_;
-  for (const StoreRequest& request : requests) {
-    VEDETTE_ASSERT(!free_.empty());  // at most depth() in flight
-    const std::uint32_t flight = free_.back();
-    free_.pop_back();
-    flights_[flight] = {.request = request, .near = std::nullopt};
-    if (request.direction == Direction::read) {
-      const auto near = slots_.near_of(request.slot);
-      near ? go_near(flight, *near) : go_far(flight);
-      continue;
-    }
-    make_void(request.slot);
-    const auto near = request.tier == far_tier ? std::nullopt : slots_.give(request.slot);
-    if (!near) slots_.forget(request.slot);
-    near ? go_near(flight, *near) : go_far(flight);
+  {
+    const std::lock_guard lock(books_);
+    use_room();
+    if (rest_ > 0) --rest_;
+    for (const StoreRequest& request : requests) begin_transfer(request);
+    start_moves();
   }
-  start_moves();
   hand_over();
+}
+
+void LayeredStore::begin_transfer(const StoreRequest& request) {
+  VEDETTE_ASSERT(!free_.empty());  // at most depth() in flight
+  const std::uint32_t flight = free_.back();
+  free_.pop_back();
+  flights_[flight] = {.request = request, .near = std::nullopt};
+  std::optional<NearIndex> near;
+  if (request.direction == Direction::read) {
+    near = slots_.near_of(request.slot);
+  } else {
+    make_void(request.slot);
+    if (request.tier != far_tier) near = slots_.give(request.slot);
+    if (!near) slots_.forget(request.slot);
+  }
+  near ? go_near(flight, *near) : go_far(flight);
 }
 
 void LayeredStore::go_near(std::uint32_t flight, NearIndex near) {
@@ -338,11 +385,14 @@ void LayeredStore::hand_over() noexcept {
 std::size_t LayeredStore::take(Level& level, std::chrono::nanoseconds timeout) noexcept {
   const std::size_t count = level.store->wait(arrived_, Nanoseconds{timeout.count()});
   level.in_flight -= static_cast<std::uint32_t>(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto token = static_cast<std::uint32_t>(arrived_[i].token);
-    token < depth() ? end_transfer(token, arrived_[i].error) : end_stage(moving_[token - depth()], arrived_[i].error);
+  {
+    const std::lock_guard lock(books_);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto token = static_cast<std::uint32_t>(arrived_[i].token);
+      token < depth() ? end_transfer(token, arrived_[i].error) : end_stage(moving_[token - depth()], arrived_[i].error);
+    }
+    if (count > 0 && !planned_.empty()) start_moves();  // one may have waited for its bytes to arrive near
   }
-  if (count > 0 && !planned_.empty()) start_moves();  // one may have waited for its bytes to arrive near
   hand_over();
   return count;
 }

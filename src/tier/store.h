@@ -6,9 +6,9 @@
 // continued inside the store and never seen outside. The memory of a request stays valid and unmoved until its
 // completion.
 //
-// Thread rule: submit(), wait(), discard(), settle() and finish() are called from one thread, the migrator. wake() and
-// reserve() from any thread. register_memory() before the first submit() or wait(), or from the migrator; mechanism()
-// is valid until the next of these.
+// Thread rule: submit(), wait(), discard(), settle() and finish() are called from one thread, the migrator. wake(),
+// reserve(), lend() and end_loan() from any thread. register_memory() before the first submit() or wait(), or from the
+// migrator; mechanism() is valid until the next of these.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -59,7 +59,11 @@ class Store {
   virtual void settle(SlotIndex slot, TierIndex tier) noexcept = 0;
   // Slots are memory that the processor reads and writes: their bytes can be used in place.
   virtual bool is_memory() const noexcept { return false; }
-  // Of a slot that is reserved, where they are. Its pages may be elsewhere while they are used. Any thread.
+  // Until end_loan() the slot's bytes stay where they are, in memory, for threads to use. False: they are on a disk, or
+  // on their way. Of a slot that is reserved, not lent, and no request of which is in flight.
+  virtual bool lend(SlotIndex) noexcept { return is_memory(); }
+  virtual void end_loan(SlotIndex) noexcept {}
+  // Of a slot that is lent, where they are. Its pages may be elsewhere while they are used. Any thread.
   virtual std::byte* memory_of(SlotIndex) noexcept { return nullptr; }
   // The bytes of these slots may be other ones by now: they were used in place. From the thread of submit().
   virtual void changed(std::span<const SlotIndex>) noexcept {}
@@ -106,6 +110,8 @@ class StoreWrapper : public Store {
   void discard(std::span<const SlotIndex> slots) noexcept override { inner_->discard(slots); }
   void settle(SlotIndex slot, TierIndex tier) noexcept override { inner_->settle(slot, tier); }
   bool is_memory() const noexcept final { return inner_->is_memory(); }
+  bool lend(SlotIndex slot) noexcept final { return inner_->lend(slot); }
+  void end_loan(SlotIndex slot) noexcept final { inner_->end_loan(slot); }
   std::byte* memory_of(SlotIndex slot) noexcept final { return inner_->memory_of(slot); }
   void changed(std::span<const SlotIndex> slots) noexcept override { inner_->changed(slots); }
   void register_memory(std::byte* memory, Bytes bytes) override { inner_->register_memory(memory, bytes); }
@@ -148,8 +154,9 @@ Result<std::unique_ptr<Store>> open_numa_store(Bytes slot_bytes, std::uint32_t d
 
 // Near slots over far ones: tiers 1 and 2. A write goes near while there is room, unless it names tier 2; the least
 // recently used slot goes far in the background, before the near tier is full. Every slot has its place in the far
-// store, so `near` may fail or be full and nothing is lost. `near_slots` of the near store are used, at least 2. Both
-// stores have slots of one size, and layered_extra_depth more requests in flight than the layered one.
+// store, so `near` may fail or be full and nothing is lost. Where near slots are memory they are lent, and stay near
+// for as long. `near_slots` of the near store are used, at least 2. Both stores have slots of one size, and
+// layered_extra_depth more requests in flight than the layered one.
 constexpr std::uint32_t layered_extra_depth = 2;
 Result<std::unique_ptr<Store>> layered(std::unique_ptr<Store> near, std::uint32_t near_slots,
                                        std::unique_ptr<Store> far);

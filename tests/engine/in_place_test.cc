@@ -17,7 +17,16 @@ constexpr std::uint64_t one = chunk_bytes.value;
 struct Way {
   const char* name;
   Open open;
+  bool over_another_tier = false;
 };
+
+// Slots over those of a further tier, from which nothing is lent. All fit into the nearer one, unless the test says so.
+std::unique_ptr<Store> in_two_tiers(std::uint32_t near_slots) {
+  constexpr std::uint32_t depth = 16 + layered_extra_depth;
+  return layered(open_host_store(chunk_bytes, depth, near_slots).value(), near_slots,
+                 open_host_store(chunk_bytes, depth).value())
+      .value();
+}
 
 class InPlaceTest : public ::testing::TestWithParam<Way> {
  protected:
@@ -27,8 +36,9 @@ class InPlaceTest : public ::testing::TestWithParam<Way> {
         {.arena = arena.data(), .chunks = 4, .frames = 2, .chunk_bytes = chunk_bytes, .on_fault = [](const Fault&) {}});
     if (!memory) GTEST_SKIP() << memory.error().message;
   }
-  Rig rig_of(std::uint32_t frames, std::uint32_t chunks = 16) {
-    return Rig(frames, chunks, false, {.open = GetParam().open});
+  Rig rig_of(std::uint32_t frames, std::uint32_t chunks = 16, std::uint32_t near_slots = 64) {
+    return Rig(frames, chunks, false,
+               {.open = GetParam().open, .store = GetParam().over_another_tier ? in_two_tiers(near_slots) : nullptr});
   }
   static Rig::Around there(std::vector<ChunkRange> ranges) {
     Rig::Around around;
@@ -171,7 +181,7 @@ TEST_P(InPlaceTest, RandomProgramsKeepTheirBytes) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
-    Rig rig = rig_of(5, 12);
+    Rig rig = rig_of(5, 12, 3 + seed);
     std::vector<std::optional<std::uint64_t>> marks(12);
     for (std::uint32_t number = 0; number < 200; ++number) {
       Rig::Around around;
@@ -203,9 +213,38 @@ TEST_P(InPlaceTest, RandomProgramsKeepTheirBytes) {
   }
 }
 
+// What the further tier has comes to the op that the plan lets use it in place, and leaves behind it for the nearer
+// one.
+TEST_P(InPlaceTest, WhatIsNotThereGoesThere) {
+  Rig rig = rig_of(4);
+  rig.born(0, 7);
+  rig.born(1, 8);
+  rig.begin({at(0)}, {});
+  const std::vector<detail::OpMoves::Departure> far{{.chunks = at(0), .target = {2}}};
+  rig.engine().end_op(far);
+  ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::away; }));
+  const bool further = GetParam().over_another_tier;
+  const auto in_place = [&](std::uint32_t c) { return rig.engine().state({c}) == ChunkState::in_place; };
+  const auto gone = [&](std::uint32_t c) { return rig.engine().state({c}) == ChunkState::away || in_place(c); };
+  for (const bool again : {false, true}) {
+    rig.op({at(0, 2)}, there({at(0, 2)}), [&] {
+      EXPECT_EQ(in_place(0), again || !further);
+      EXPECT_EQ(in_place(1), again) << "it was in fast memory";
+      for (const std::uint32_t c : {0u, 1u}) {
+        EXPECT_TRUE(rig.holds(c, c + 7));
+        rig.fill(c, c + 7);
+      }
+    });
+    EXPECT_TRUE(eventually([&] { return gone(0) && gone(1); }));
+  }
+  EXPECT_EQ(rig.engine().counters().faults, 0u);
+  EXPECT_EQ(rig.engine().counters().far_bytes_out.value, further ? one : 0u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Memories, InPlaceTest,
                          ::testing::Values(Way{"move", open_move_memory}, Way{"remap", open_remap_memory},
-                                           Way{"signal", open_signal_memory}),
+                                           Way{"signal", open_signal_memory},
+                                           Way{"move_over_another_tier", open_move_memory, true}),
                          [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace

@@ -285,8 +285,10 @@ TEST(EngineTiers, APlanThatChunksCannotFollowIsRefusedInASentence) {
   bad = plan;
   bad.in_place.push_back({.op = {4}, .tensor = {0}, .tier = {1}});
   EXPECT_TRUE(tiers.engine().accepts(bad)) << "its slow tier is memory";
+  EXPECT_TRUE(Tiers(6, 16, two_tiers(8)).engine().accepts(bad)) << "the nearer one is";
+  bad.in_place[0].tier = {2};
   EXPECT_EQ(Tiers(6, 16, two_tiers(8)).engine().accepts(bad).error().message,
-            "memory here cannot use an operand where it lies in a slower tier, which the plan does at op 4");
+            "memory here cannot use an operand where it lies in slow tier 2, which the plan does at op 4");
   bad = plan;
   bad.recomputations.push_back({.before = {5}, .producer = {1}, .tensor = {0}});
   EXPECT_EQ(refused(bad), "memory here cannot run an op again, which the plan does before op 5");

@@ -14,6 +14,7 @@
 #include "tier/store.h"
 #include "vedette/check.h"
 #include "vedette/observer.h"
+#include "vedette/replay.h"
 
 namespace vedette::tiers_test {
 namespace {
@@ -141,6 +142,86 @@ TEST(ThreeTiersPlanned, AMachineOfMeasuredLinksIsPlannedForAndThePlansTiersReach
     EXPECT_GT(tight.counters.far_bytes_out.value, 0u) << "the plan's target reached the store";
   }
   if (!dealt) GTEST_SKIP() << "no plan for the links measured here deals between the tiers";
+}
+
+class ThreeTiersInPlace : public ::testing::TestWithParam<const char*> {};
+
+// Memory in the middle that plays a CXL module. What the plan leaves there is used there; what the memory has no room
+// for goes through it to the disk, and comes to an op as from any disk.
+TEST_P(ThreeTiersInPlace, OpsUseTheMiddleOneWhereTheirOperandsLie) {
+  const Outcome plenty = run(64_MiB, "host", GetParam());
+  const Bytes budget{plenty.counters.peak_bytes.value * 4 / 10};
+  for (const char* const host : {"host:2MiB", "host:6MiB", "host:64MiB"}) {
+    SCOPED_TRACE(host);
+    Witness witness;
+    const Outcome tight =
+        run(budget, std::string(host) + "@cxl-2025+nvme:" + ::testing::TempDir(), GetParam(), &witness);
+    EXPECT_EQ(plenty, tight);
+    EXPECT_THAT(tight.messages, ::testing::IsEmpty());
+    const Counters& c = tight.counters;
+    EXPECT_LE(c.resident_max_bytes.value, budget.value);
+    ASSERT_EQ(witness.machine.tiers.size(), 3u);
+    EXPECT_TRUE(witness.machine.tiers[1].addressable);
+    EXPECT_FALSE(witness.machine.tiers[2].addressable);
+    // The others leave something there where that is shorter by the links measured here.
+    const bool leaves = std::string_view(GetParam()) == "vedette" || std::string_view(GetParam()) == "sentinel";
+    EXPECT_TRUE(c.bytes_in_place.value > 0 || !leaves || std::string_view(host) != "host:64MiB");
+    EXPECT_TRUE(c.far_bytes_out.value + c.moved_between_slow_tiers.value > 0 || std::string_view(host) != "host:2MiB");
+    for (std::size_t p = 0; p < witness.plans.size(); ++p) {
+      const auto replayed = replay(witness.traces[p], witness.machine, witness.plans[p]);
+      ASSERT_TRUE(replayed) << replayed.error().message;
+      for (const InPlace& each : witness.plans[p].in_place) EXPECT_EQ(each.tier, TierIndex{1});
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Policies, ThreeTiersInPlace, ::testing::Values("vedette", "sentinel", "autotm", "belady"));
+
+// The moments are to stay in the middle, and are nearly all that has room there: the weights go on to the disk and come
+// from it, step for step, and never push them out.
+TEST(ThreeTiersPlanned, WhatIsUsedInPlaceIsNotPushedOutToTheDisk) {
+  constexpr std::size_t layers = 8, chunks = 5;
+  std::vector<std::uint64_t> plain;
+  for (const bool tight : {false, true}) {
+    Witness witness;
+    const std::string slow = "host:3MiB@cxl-2025+nvme:" + ::testing::TempDir();
+    const auto session = open_session(tight ? 3_MiB : 64_MiB, tight ? slow : "host", "vedette", chunk, &witness);
+    if (tight) {
+      ASSERT_TRUE(session->place("*.moment", "slow", Session::Placement::rule).ok());
+    }
+    Loop loop(*session, layers, chunks * chunk.value);  // so that no two tensors share a chunk
+    loop.give_names();
+    const std::uint64_t in_place_of_a_step = layers * chunks * chunk.value;
+    std::vector<std::uint64_t> losses;
+    std::uint64_t settled = 0;
+    for (std::uint64_t step = 0; step < 24; ++step) {
+      losses.push_back(loop.step(step));
+      settled += witness.last.bytes_in_place.value >= in_place_of_a_step ? 1 : 0;
+    }
+    losses.push_back(loop.state());
+    if (!tight) plain = losses;
+    if (!tight) continue;
+    EXPECT_EQ(losses, plain);
+    ASSERT_FALSE(witness.plans.empty());
+    const Plan& plan = witness.plans.back();
+    const Trace& units = witness.traces.back();
+    for (const Move& move : plan.moves) EXPECT_FALSE(units.tensors[move.extent.tensor.value].name.ends_with(".moment"));
+    EXPECT_GT(settled, 8u) << "steps that used all moments where they lie";
+    EXPECT_GT(witness.last.far_bytes_in.value, 0u) << "else nothing went on to the disk";
+    EXPECT_LE(session->counters().resident_max_bytes.value, (3_MiB).value);
+  }
+}
+
+TEST(ThreeTiersPlanned, MoreThanTheMiddleHasRoomForCannotBeMadeToStayThere) {
+  std::vector<std::string> messages;
+  const auto session =
+      open_session(6_MiB, "host:2MiB@cxl-2025+nvme:" + ::testing::TempDir(), "vedette", chunk, nullptr, &messages);
+  ASSERT_TRUE(session->place("*.moment", "slow", Session::Placement::rule).ok());
+  Loop loop(*session, 8, 5 * chunk.value);
+  loop.give_names();
+  for (std::uint64_t step = 0; step < 6; ++step) loop.step(step);
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_THAT(messages[0], ::testing::HasSubstr("steps are planned without the rules"));
+  EXPECT_THAT(messages[0], ::testing::HasSubstr("slow memory lacks"));
 }
 
 TEST(ThreeTiersPlanned, AMachineSaysTheInterferenceThatTheProgramSays) {

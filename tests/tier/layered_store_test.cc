@@ -92,6 +92,11 @@ class Pen {
         << "slot " << slot;
     return done.error == 0 ? std::optional(done.tier.value) : std::nullopt;
   }
+  // The tier that it came from.
+  std::uint32_t read(std::uint32_t slot) {
+    return go({.slot = {slot}, .memory = memory_.data(), .token = 5}).tier.value;
+  }
+  std::byte* memory() { return memory_.data(); }
   void idle() {
     StoreCompletion none;
     EXPECT_EQ(store_.wait({&none, 1}, {1'000'000}), 0U);
@@ -198,7 +203,60 @@ TEST(LayeredStore, AMoveThatFailsLeavesTheBytesNear) {
   for (std::uint32_t s = 0; s < 8; ++s) EXPECT_EQ(pen.holds(s, static_cast<int>(s)), 1U);
 }
 
-// Random transfers, moves, discards, shrinks and failures; every slot that was written holds its last bytes.
+TEST(LayeredStore, WhatIsLentStaysNearUntilTheLoanEnds) {
+  const Levels l = levels(8);
+  Pen pen(*l.store);
+  for (std::uint32_t s = 0; s < 7; ++s) pen.write(s, static_cast<int>(s));
+  ASSERT_TRUE(l.store->is_memory());
+  ASSERT_TRUE(l.store->lend({0}));
+  std::byte* const there = l.store->memory_of({0});
+  EXPECT_EQ(there[5], std::byte{0});
+  there[5] = std::byte{77};
+  l.store->settle({0}, far_tier);
+  for (std::uint32_t s = 7; s < 40; ++s) pen.write(s, static_cast<int>(s));
+  pen.idle();
+  EXPECT_EQ(l.store->memory_of({0}), there);
+  EXPECT_EQ(there[5], std::byte{77});
+  l.store->end_loan({0});
+  for (std::uint32_t s = 40; s < 50; ++s) pen.write(s, static_cast<int>(s));
+  pen.idle();
+  EXPECT_FALSE(l.store->lend({0})) << "its turn to leave has come";
+  std::byte* const slot = pen.memory();
+  EXPECT_EQ(pen.read(0), 2U);
+  EXPECT_EQ(slot[5], std::byte{77}) << "what was changed there has gone with it";
+  EXPECT_EQ(slot[6], std::byte{0});
+}
+
+// A copy far away, from before the loan, is none of the newest bytes.
+TEST(LayeredStore, WhatIsChangedInALoanIsMovedAnew) {
+  const Levels l = levels(8);
+  Pen pen(*l.store);
+  pen.write(0, 3);
+  l.store->settle({0}, far_tier);
+  pen.idle();
+  ASSERT_EQ(l.far->writes, 1U);
+  ASSERT_TRUE(l.store->lend({0}));
+  std::memset(l.store->memory_of({0}), 4, slot_bytes.value);
+  l.store->end_loan({0});
+  for (std::uint32_t s = 1; s < 30; ++s) pen.write(s, static_cast<int>(s));
+  pen.idle();
+  EXPECT_EQ(pen.holds(0, 4), 2U);
+}
+
+TEST(LayeredStore, LendsNothingThatIsFarOrMoves) {
+  const StoreFault slow_read{.kind = StoreFault::Kind::delay, .direction = Direction::read, .delay = {100'000'000}};
+  const Levels l = levels(8, {.script = {slow_read}});
+  Pen pen(*l.store);
+  pen.write(3, 1, far_tier);
+  EXPECT_FALSE(l.store->lend({3}));
+  EXPECT_FALSE(l.store->lend({4})) << "nothing was written there";
+  pen.write(5, 2);
+  l.store->settle({5}, far_tier);
+  EXPECT_FALSE(l.store->lend({5})) << "it is read, to go far";
+  EXPECT_EQ(pen.holds(5, 2), 1U);
+}
+
+// Random transfers, moves, discards, shrinks, loans and failures; every slot that was written holds its last bytes.
 class RandomUse {
  public:
   explicit RandomUse(std::uint64_t seed)
@@ -211,7 +269,9 @@ class RandomUse {
 
   void run(int steps) {
     for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) step();
+    while (!lent_.empty()) end_loan(lent_.begin()->first);
     while (!in_flight_.empty()) finish();
+    EXPECT_GT(loans_, 0);
     read_well_ = {};
     for (std::uint32_t s = 0; s < slots && !::testing::Test::HasFailure(); ++s) {
       for (int tries = 0; versions_[s] && !read_well_[s]; ++tries) {
@@ -239,12 +299,12 @@ class RandomUse {
   bool busy(std::uint32_t slot) const {
     for (const auto& [frame, flight] : in_flight_)
       if (flight.slot == slot) return true;
-    return false;
+    return lent_.contains(slot);
   }
 
   void step() {
     const std::uint32_t slot = below(slots);
-    switch (below(12)) {
+    switch (below(14)) {
       case 0:
         if (!busy(slot)) {
           const SlotIndex dead{slot};
@@ -258,14 +318,41 @@ class RandomUse {
         return below(10) == 0 ? shrink(1 + below(slots)) : void();
       case 3:
         return finish();
+      case 4:
+        if (versions_[slot] && !busy(slot)) lend(slot);
+        return;
+      case 5:
+        if (lent_.contains(slot)) end_loan(slot);
+        return;
       default:
         if (busy(slot)) return;
         while (free_.empty()) finish();
         start(versions_[slot] && below(2) == 0 ? Direction::read : Direction::write, slot);
     }
   }
+  std::uint64_t wrong_words(const std::uint64_t* words, std::uint64_t version) {
+    std::uint64_t wrong = 0;
+    for (std::uint64_t i = 0; i < slot_bytes.value / 8; ++i) wrong += words[i] != version * 1'000'003 + i;
+    return wrong;
+  }
+  void lend(std::uint32_t slot) {
+    if (!levels_.store->lend({slot})) return;
+    ++loans_;
+    auto* const words = reinterpret_cast<std::uint64_t*>(levels_.store->memory_of({slot}));
+    EXPECT_EQ(wrong_words(words, *versions_[slot]), 0U) << "slot " << slot << " as it was lent";
+    lent_[slot] = words;
+    if (below(2) == 0) return;
+    versions_[slot] = ++version_;
+    for (std::uint64_t i = 0; i < slot_bytes.value / 8; ++i) words[i] = version_ * 1'000'003 + i;
+  }
+  void end_loan(std::uint32_t slot) {
+    EXPECT_EQ(wrong_words(lent_[slot], *versions_[slot]), 0U) << "slot " << slot << " as its loan ended";
+    lent_.erase(slot);
+    levels_.store->end_loan({slot});
+  }
   void shrink(std::uint32_t to) {
     while (!in_flight_.empty()) finish();
+    while (!lent_.empty() && lent_.rbegin()->first >= to) end_loan(lent_.rbegin()->first);
     levels_.store->shrink(to);
     for (std::uint32_t s = to; s < slots; ++s) versions_[s].reset();
     ASSERT_TRUE(levels_.store->reserve(slots));
@@ -307,9 +394,8 @@ class RandomUse {
     }
     read_well_[flight.slot] = read;
     if (!read) return;
-    std::uint64_t wrong = 0;
-    for (std::uint64_t i = 0; i < slot_bytes.value / 8; ++i) wrong += words(frame)[i] != flight.version * 1'000'003 + i;
-    EXPECT_EQ(wrong, 0U) << "slot " << flight.slot << " from tier " << done.tier.value;
+    EXPECT_EQ(wrong_words(words(frame), flight.version), 0U)
+        << "slot " << flight.slot << " from tier " << done.tier.value;
   }
 
   std::mt19937_64 random_;
@@ -317,7 +403,9 @@ class RandomUse {
   Levels levels_;
   Mapping memory_;
   std::vector<std::uint32_t> free_;
-  std::map<std::uint32_t, Flight> in_flight_;  // by frame
+  std::map<std::uint32_t, Flight> in_flight_;     // by frame
+  std::map<std::uint32_t, std::uint64_t*> lent_;  // by slot
+  int loans_ = 0;
   std::array<std::optional<std::uint64_t>, slots> versions_;
   std::array<bool, slots> read_well_{};
   std::uint64_t version_ = 0;
