@@ -25,37 +25,37 @@ SessionCore::SessionCore(SessionOptions options, Mapping arena)
 
 void SessionCore::start(Memory memory) {
   executor_ = std::move(memory.executor);
-  machine_ = std::move(memory.machine);
-  frames_.now = memory.frames;
   tracking_ = std::move(memory.tracking);
   if (!is_host_memory(options_.fast)) logger_.computes_on(options_.fast);
   if (auto* const births = dynamic_cast<BirthObserver*>(options_.observer); births != nullptr && births->wants_births())
     logger_.watch_births(births);
-  machine_.can_recompute =
+  Machine machine = std::move(memory.machine);
+  machine.can_recompute =
       options_.recompute.value_or(Recompute::off) != Recompute::off && executor_->scratch() != nullptr;
-  if (!machine_.can_recompute) return;
+  plans_.start(std::move(machine), memory.frames);
+  if (!plans_.machine().can_recompute) return;
   recomputer_ = std::make_unique<Recomputer>(Recomputer::Parts{.mutex = mutex_,
                                                                .arena = arena_,
                                                                .logger = logger_,
                                                                .executor = *executor_,
-                                                               .frames = frames_.now,
+                                                               .frames = plans_.making().frames_now(),
                                                                .observer = options_.observer});
 }
 
 void SessionCore::close() noexcept {
   executor_->end_resizing();
-  frames_.follower.reset();
-  making_.clear();
+  follower_.reset();
+  plans_.stop();
   {
     const std::lock_guard lock(mutex_);
     logger_.end_step();
     executor_->tell_what_did_not_fit();
     finish_profiling();
-    buckets_.leave();
+    plans_.leave();
   }
   const Counters all = counters();
-  if (const auto line = once_.signs.ended(all, rated_endurance(options_.max_writes))) messages_.post_progress(*line);
-  if (const auto sentence = once_.signs.forgotten(all)) messages_.post(*sentence);
+  if (const auto line = signs_.ended(all, rated_endurance(options_.max_writes))) messages_.post_progress(*line);
+  if (const auto sentence = signs_.forgotten(all)) messages_.post(*sentence);
   messages_.deliver();
   if (recomputer_ != nullptr) recomputer_->stop();
   executor_->forget_plan();
@@ -69,8 +69,8 @@ void SessionCore::close() noexcept {
 Bytes SessionCore::wind_down(Bytes most) noexcept {
   const std::lock_guard lock(mutex_);
   if (executor_ == nullptr || arena_.empty()) return {};
-  if (op_depth_ == 0) buckets_.clear();  // a running op looks into its own
-  const std::uint64_t chunks = std::min<std::uint64_t>(most.value / options_.chunk.value, frames());
+  if (op_depth_ == 0) plans_.forget_buckets();  // a running op looks into its own
+  const std::uint64_t chunks = std::min<std::uint64_t>(most.value / options_.chunk.value, plans_.frames());
   return {executor_->wind_down(static_cast<std::uint32_t>(chunks)) * options_.chunk.value};
 }
 
@@ -162,7 +162,7 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
                                 logger_.log().tensors.size() < most_logged_for_small};
   if (!small && !allocation.persistent && !allocation.scratch && logger_.running()) {
     const std::uint32_t n = logger_.next_of_size(bytes);
-    const AddressPlan* const addresses = buckets_.addresses();
+    const AddressPlan* const addresses = plans_.addresses();
     const auto address = addresses != nullptr ? addresses->nth(bytes, n) : std::nullopt;
     // A tensor may have outlived its life in the profile.
     if (address && arena_.room_at(address->offset, bytes))
@@ -180,25 +180,12 @@ Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, 
   return *place;
 }
 
-namespace {
-
-// The first chunks of small tensors stay in fast memory, so that no op waits for one: up to this part of it. Steps of
-// ordinary networks fill one or two such chunks. More of them than an eighth could not stay: the operands of ops,
-// transfers, and tensors that the program holds need the rest.
-constexpr std::uint32_t small_tensors_share = 8;
-
-}  // namespace
-
-std::uint32_t SessionCore::most_slab_chunks_that_stay(std::uint32_t frames) noexcept {
-  return std::max(1u, frames / small_tensors_share);
-}
-
 // A slab chunk for which there was no room is tried again by the next allocation in it.
 Result<void> SessionCore::ready(const Arena::Place& place) {
   const ChunkIndex chunk = place.chunks.first();
   if (!place.slab || !arena_.slab_is_unborn(chunk)) return {};
   if (auto born = executor_->born(place.chunks, {place.bytes}); !born) return born;
-  const bool wanted = arena_.slab_chunks_that_stay() < most_slab_chunks_that_stay(frames());
+  const bool wanted = arena_.slab_chunks_that_stay() < most_slab_chunks_that_stay(plans_.frames());
   arena_.slab_is_born(chunk, wanted && executor_->hold(place.chunks).ok());
   return {};
 }
@@ -210,11 +197,11 @@ bool SessionCore::log_birth(const Arena::Place& place, const AllocateOptions& al
   what.scratch = allocation.scratch;
   what.name = std::string(allocation.name);
   what.kind = in_step ? logger_.kind_of_birth(allocation.kind) : allocation.kind;
-  if (in_step && (buckets_.current() == nullptr || allocation.persistent)) what.site = logger_.site(in_op);
+  if (in_step && (plans_.current() == nullptr || allocation.persistent)) what.site = logger_.site(in_op);
   const Live& live = arena_.add(place, std::move(what));
   if (!in_step) return false;
   const std::uint32_t index = logger_.born(place.offset, live, in_op);
-  if (buckets_.current() == nullptr) logger_.tell_birth(index);
+  if (plans_.current() == nullptr) logger_.tell_birth(index);
   if (may_drop())
     recomputer_->lineage().born(index, in_op_of_this_thread() ? std::optional(logger_.next_op() - 1) : std::nullopt);
   if (pages_ != nullptr) pages_->born(place.offset, place.bytes, index);
@@ -282,8 +269,7 @@ void SessionCore::end_if_empty() noexcept {
     const std::lock_guard lock(mutex_);
     if (executor_ == nullptr || !arena_.empty()) return;
     ended = std::move(executor_);
-    buckets_.clear();
-    foresight_.forget();
+    plans_.forget();
     logger_.forget();
     rows_ = {};
     times_ = {};
@@ -314,7 +300,7 @@ Result<void> SessionCore::place(std::string_view names, std::string_view tier, S
   if (names.empty()) return refusal("no tensor is named so; write a pattern such as \"*.exp_avg*\"");
   if (!fast && tier != "slow")
     return refusal("\"" + std::string(tier) + "\" is no place for tensors; write \"fast\" or \"slow\"");
-  if (!fast && (machine_.tiers.size() < 2 || !machine_.tiers[1].addressable))
+  if (!fast && (machine().tiers.size() < 2 || !machine().tiers[1].addressable))
     return refusal("nothing can be used in the slow memory of \"" + options_.slow +
                    "\" without coming back; it can with slow = \"numa:1\", or \"host@cxl-2025\" to try it");
   const std::lock_guard lock(mutex_);
@@ -324,7 +310,7 @@ Result<void> SessionCore::place(std::string_view names, std::string_view tier, S
 }
 
 bool SessionCore::wants_shapes() const noexcept {
-  return options_.observer != nullptr && logger_.running() && buckets_.current() == nullptr;
+  return options_.observer != nullptr && logger_.running() && plans_.current() == nullptr;
 }
 
 void SessionCore::shape(const void* memory, std::span<const std::int64_t> sizes) {
@@ -335,7 +321,7 @@ void SessionCore::shape(const void* memory, std::span<const std::int64_t> sizes)
 }
 
 bool SessionCore::wants_uses_beside() const noexcept {
-  return executor_->traits().whole_tensors && logger_.running() && buckets_.current() == nullptr;
+  return executor_->traits().whole_tensors && logger_.running() && plans_.current() == nullptr;
 }
 
 void SessionCore::uses_beside(const Session::UseBeside& use) {
@@ -386,10 +372,20 @@ Counters SessionCore::counters() const noexcept {
   counters.live_bytes.value = arena_.live_bytes();
   counters.peak_bytes.value = arena_.peak_bytes();
   counters.steps = logger_.step();
-  counters.elapsed_ns = static_cast<std::uint64_t>(once_.signs.elapsed().value);
-  counters.disk_bytes_out = written_to_disk(counters, machine_);
+  counters.elapsed_ns = static_cast<std::uint64_t>(signs_.elapsed().value);
+  counters.disk_bytes_out = written_to_disk(counters, machine());
   count_recomputed(counters);
   return counters;
+}
+
+const Trace* SessionCore::trace() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return plans_.trace();
+}
+
+std::vector<PlannedStep> SessionCore::planned_steps() const {
+  const std::lock_guard lock(mutex_);
+  return plans_.planned_steps();
 }
 
 Bytes SessionCore::smallest_budget() const noexcept {

@@ -20,18 +20,16 @@
 #include "base/this_process.h"
 #include "moves/executor.h"
 #include "session/arena.h"
-#include "session/buckets.h"
-#include "session/foresight.h"
+#include "session/common.h"
 #include "session/messages.h"
 #include "session/op_times.h"
 #include "session/page_profile.h"
-#include "session/plan_in_making.h"
+#include "session/plans.h"
 #include "session/pressure.h"
 #include "session/recomputer.h"
 #include "session/rest.h"
 #include "session/row_log.h"
 #include "session/running_op.h"
-#include "session/signs_of_life.h"
 #include "session/step_logger.h"
 #include "vedette/session.h"
 
@@ -68,7 +66,7 @@ class SessionCore {
   bool inherited() const noexcept { return opened_in_ != this_process(); }
 
   const SessionOptions& options() const noexcept { return options_; }
-  const Machine& machine() const noexcept { return machine_; }
+  const Machine& machine() const noexcept { return plans_.machine(); }
   const Arena& arena() const noexcept { return arena_; }
   void post(std::string_view sentence) { messages_.post(sentence); }
   void see_no_pages() { tracking_.tracker = nullptr; }  // as on a machine without any page tracker
@@ -129,7 +127,6 @@ class SessionCore {
   // --- memory
   Result<Arena::Place> take_place(const AllocateOptions& allocation, std::uint64_t bytes);
   Result<void> ready(const Arena::Place& place);
-  static std::uint32_t most_slab_chunks_that_stay(std::uint32_t frames) noexcept;
   bool log_birth(const Arena::Place& place, const AllocateOptions& allocation);  // whether its pages are watched
   void undo_birth(const Arena::Place& place);
   std::optional<std::uint32_t> release_or_keep(std::uint64_t offset) noexcept;
@@ -154,10 +151,7 @@ class SessionCore {
   std::span<const OpMoves::Departure> departures() const;
   void report_op_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes);
   void report_step_end(Nanoseconds now);
-  bool follows_plan() const noexcept;
-  bool runs_whole() const noexcept;
   bool is_settled() const noexcept;
-  bool foresees() const noexcept { return executor_->traits().predicts && options_.policy != "on-demand"; }
   std::string_view phase_now() const noexcept;
 
   // --- recipes (core_recompute.cc)
@@ -171,67 +165,19 @@ class SessionCore {
   void end_part() noexcept;
 
   // --- fast memory of another size (core_memory.cc)
-  std::uint32_t frames() const noexcept { return frames_.now.load(std::memory_order_relaxed); }
   Executor::Caller caller() const;
   Result<FastMemory> resize(Bytes asked, bool waits_for_turn);
   void follow_budget();
-  void fit_plans();
-  void plan_for_size();
 
-  // --- plans (core_plans.cc)
   void start_profiling();
   void finish_profiling();
-  void learn();
-  bool replace_times(StepLog& log);
-  std::optional<Executor::StepTimes> take_times(bool wait);
-  void measure_later(Bucket& ran);
-  void finish_planned_step(Bucket& ran, const StepPlan::Measured& measured);
-  void cut_into_sections_of(Bucket& ran);
-  void replace_plan(Bucket& bucket, StepPlan replacement);
-  void make_plan(Bucket& bucket);
-  bool make_plan_in_time(Bucket& bucket);  // false: it is not there yet
-  void tell_why_no_plan(Bucket& bucket);
-  bool searches_long(const Bucket& bucket) const noexcept;
-  void make_first_plan(Bucket& bucket);
-  void make_plan_beside(Bucket& bucket);
-  void plan_for_turns();
-
-  // --- other sizes of planned steps (core_likeness.cc)
-  bool may_plan_by_likeness() const noexcept;
-  std::optional<StepLog> rest_of_step(const std::vector<Bucket*>& alike);
-  bool find_addresses(StepLog& foretold) const;
-  bool plan_by_likeness();  // true: the running op is the first that follows its plan
-  bool begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alike);
-  void take_plan_in_step();
-  void end_foretold_step();
-  void forget_bucket(const Bucket& bucket);
-  void begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile);
-  void take_plan(PlanInMaking& made);
-  void say_what_places_came_to(Bucket& bucket);
-  void plan_is_made(Bucket& bucket, const Result<void>& made);
-  void tell_plan(Bucket& bucket);
-  void say_that_nothing_moves(const Bucket& ran, const Counters& so_far);
-  void size_machine_for(Bucket& bucket);
-  void announce_leaving(const StepPlan& plan);
-  void report_places(const Bucket& placed) const;
-  void retire_buckets();
-  void advise_on_rows();
-  Rows rows_of(const Bucket& bucket) const;
-  PlannedStep planned_step(const Bucket& bucket) const;
 
   const SessionOptions options_;
   const std::uint64_t opened_in_ = this_process();
-  Messages messages_;                   // posted with any lock held, delivered with none
-  std::unique_ptr<Executor> executor_;  // nullptr: ended
-  Machine machine_;
-  struct Frames {
-    std::atomic<std::uint32_t> now = 0;  // relaxed: for which plans are made; only steps that begin change it
-    bool plans_due = false;              // some bucket's plan was made for another size
-    std::atomic<bool> asked = false;  // for another size, since the last step: a session that rests hears the next one
-    std::uint32_t left_by_slab = 0;   // chunks of small tensors that stayed, and may leave since the last step
-    std::unique_ptr<PressureFollower> follower = nullptr;
-  };
-  Frames frames_;
+  Messages messages_;                     // posted with any lock held, delivered with none
+  std::unique_ptr<Executor> executor_;    // nullptr: ended
+  std::atomic<bool> size_asked_ = false;  // since the last step: a session that rests hears the next one
+  std::unique_ptr<PressureFollower> follower_;
   Tracking tracking_;
 
   mutable std::mutex mutex_;
@@ -254,16 +200,17 @@ class SessionCore {
   StepBegin begin_;
   Rest rest_;
 
-  BucketStore buckets_;
-  Foresight foresight_{arena_};                        // of steps without a plan
-  std::vector<std::unique_ptr<PlanInMaking>> making_;  // plans that are made beside
-  std::unique_ptr<PageProfile> pages_;                 // while a step is profiled
-  std::unique_ptr<Recomputer> recomputer_;             // nullptr: nothing is dropped
-  struct Once {
-    bool profiled = false, said_nothing_moves = false, advised_on_rows = false;
-    SignsOfLife signs = {};
-  };
-  Once once_;
+  SignsOfLife signs_;
+  Plans plans_{Common{.options = options_,
+                      .messages = messages_,
+                      .mutex = mutex_,
+                      .executor = executor_,
+                      .arena = arena_,
+                      .logger = logger_,
+                      .signs = signs_}};
+  std::unique_ptr<PageProfile> pages_;      // while a step is profiled
+  std::unique_ptr<Recomputer> recomputer_;  // nullptr: nothing is dropped
+  bool profiled_ = false;                   // some step was
 };
 
 }  // namespace vedette::detail

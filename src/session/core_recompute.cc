@@ -9,7 +9,7 @@ namespace vedette::detail {
 
 // With the session's lock, before an op. The plan that the step follows drops nothing, and nothing is dropped.
 bool SessionCore::drops_nothing() const noexcept {
-  const Bucket* const bucket = buckets_.current();
+  const Bucket* const bucket = plans_.current();
   return bucket != nullptr && bucket->plan.plan().recomputations.empty() && options_.recompute != Recompute::always &&
          !recomputer_->has_dropped();
 }
@@ -17,8 +17,8 @@ bool SessionCore::drops_nothing() const noexcept {
 // A recipe is tried when its sequence of ops is new and may get a plan, and kept in later steps if it was right.
 bool SessionCore::wants_recipe() const noexcept {
   if (!may_drop() || !in_op_of_this_thread() || op_depth_ > 1) return false;
-  const Bucket* const bucket = buckets_.current();
-  if (bucket == nullptr) return logger_.step() > options_.warmup_steps && buckets_.may_be_learned(logger_.hashes());
+  const Bucket* const bucket = plans_.current();
+  if (bucket == nullptr) return logger_.step() > options_.warmup_steps && plans_.may_be_learned();
   const std::uint32_t op = logger_.next_op() - 1;
   if (!bucket->runs_again(op)) return false;
   // On a GPU a recipe may copy small tensors, so that none is kept without need.
@@ -68,7 +68,7 @@ void SessionCore::make_before_op(std::uint32_t index, bool left_plan) {
     Lineage& lineage = recomputer_->lineage();
     for (const auto* list : {&op.reads, &op.writes})
       for (const std::uint32_t t : *list) lineage.exists(t, logger_.log().tensors[t].kind == TensorKind::weight);
-    const Bucket* const bucket = buckets_.current();
+    const Bucket* const bucket = plans_.current();
     const auto made = bucket != nullptr ? bucket->plan.moves_at(op_.part()).made : std::span<const OpMoves::Made>();
     if (!left_plan && made.empty() && !recomputer_->in_the_way(op_.operands(), op.writes))
       return lineage.begin_op(index, op.reads, op.writes);
@@ -87,10 +87,10 @@ void SessionCore::make_before_op(std::uint32_t index, bool left_plan) {
 }
 
 void SessionCore::after_op(std::uint32_t index) {
-  if (const Bucket* const bucket = buckets_.current(); bucket != nullptr || recomputer_->rests()) {
+  if (const Bucket* const bucket = plans_.current(); bucket != nullptr || recomputer_->rests()) {
     return recomputer_->remember(index, bucket != nullptr && bucket->runs_again(index));
   }
-  recomputer_->remember(index, recomputer_->try_again(index, buckets_.latest() != nullptr));
+  recomputer_->remember(index, recomputer_->try_again(index, plans_.knows_any()));
   executor_->stalled_since_last_asked();
   times_.end_op(executor_->program().now());
 }
@@ -99,8 +99,8 @@ void SessionCore::after_op(std::uint32_t index) {
 std::vector<OpMoves::Departure> SessionCore::keep_what_cannot_be_made(std::span<const OpMoves::Departure> departures,
                                                                       std::vector<ChunkRange>& drops) const {
   std::vector<OpMoves::Departure> others;
-  if (options_.recompute == Recompute::always && buckets_.current() != nullptr)  // operands that the next does not use
-    for (const OpMoves::NextUse& use : buckets_.current()->plan.moves_at(op_.part()).next_uses)
+  if (options_.recompute == Recompute::always && plans_.current() != nullptr)  // operands that the next does not use
+    for (const OpMoves::NextUse& use : plans_.current()->plan.moves_at(op_.part()).next_uses)
       if (use.after > op_.part() + 1) drops.push_back(use.chunks);
   const std::lock_guard lock(mutex_);
   for (const OpMoves::Departure& each : departures) {
@@ -114,7 +114,7 @@ std::vector<OpMoves::Departure> SessionCore::keep_what_cannot_be_made(std::span<
 void SessionCore::end_part() noexcept {
   const std::span<const OpMoves::Departure> leave = departures();
   const bool any = !leave.empty() || options_.recompute == Recompute::always;
-  if (!may_drop() || !any || buckets_.current() == nullptr || !logger_.running()) return executor_->end_op(leave);
+  if (!may_drop() || !any || plans_.current() == nullptr || !logger_.running()) return executor_->end_op(leave);
   std::vector<ChunkRange> drops;
   executor_->end_op(keep_what_cannot_be_made(leave, drops));
   for (const ChunkRange chunks : drops) recomputer_->drop(chunks);

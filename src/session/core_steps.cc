@@ -31,24 +31,20 @@ void SessionCore::mark_layer(std::string_view name, Phase phase) {
 
 void SessionCore::begin_step() {
   come_first_for_segv();
-  const auto made =
-      std::stable_partition(making_.begin(), making_.end(), [](const auto& plan) { return !plan->is_made_soon(); });
+  const auto taken = plans_.wait_for_made();
   const std::lock_guard lock(mutex_);
-  const std::vector<std::unique_ptr<PlanInMaking>> taken(std::make_move_iterator(made),
-                                                         std::make_move_iterator(making_.end()));
-  making_.erase(made, making_.end());
-  for (const auto& plan : taken) take_plan(*plan);
+  for (const auto& plan : taken) plans_.making().take_plan(*plan);
   begin_.thread = std::this_thread::get_id();
   follow_budget();
   Counters before = executor_->counters();
   count_recomputed(before);
-  if (!once_.signs.has_begun()) once_.signs.first_step_begins(executor_->program().now());
+  if (!signs_.has_begun()) signs_.first_step_begins(executor_->program().now());
   if (rest_.rests()) {
     if (rest_.goes_on(before)) return pass_step();
     executor_->end_rest();
   }
   // Profiling slows ops down, and plans want their usual times: the step before has most of them.
-  if (once_.profiled || options_.profile == ProfileTicks::operands) {
+  if (profiled_ || options_.profile == ProfileTicks::operands) {
     times_.forget_usual();
   } else {
     times_.remember_as_usual(logger_.hashes(), logger_.log().ops);
@@ -57,8 +53,7 @@ void SessionCore::begin_step() {
   if (recomputer_ != nullptr) recomputer_->lineage().forget();
   op_.begin_step();
   rows_.begin_step();
-  buckets_.begin_step();
-  foresight_.begin_step();
+  plans_.begin_step();
   begin_.tick += ticks_of_a_step;
   const Nanoseconds now = executor_->program().now();
   times_.begin_step(now);
@@ -67,7 +62,7 @@ void SessionCore::begin_step() {
   executor_->stalled_since_last_asked();
   executor_->begin_step(logger_.step());
   if (options_.observer != nullptr) options_.observer->step_began(logger_.step(), now);
-  if (logger_.step() > options_.warmup_steps && !once_.profiled) start_profiling();
+  if (logger_.step() > options_.warmup_steps && !profiled_) start_profiling();
 }
 
 void SessionCore::hear_ops() noexcept {
@@ -77,10 +72,10 @@ void SessionCore::hear_ops() noexcept {
 
 // One that is not heard: what the engine knows of next uses would be wrong in it.
 void SessionCore::pass_step() {
-  if (buckets_.current() != nullptr) executor_->forget_plan();
-  buckets_.leave();
+  if (plans_.current() != nullptr) executor_->forget_plan();
+  plans_.leave();
   logger_.pass_step();
-  once_.signs.step_ended("planned", executor_->program().now());
+  signs_.step_ended("planned", executor_->program().now());
   executor_->begin_step(logger_.step());
 }
 
@@ -93,8 +88,8 @@ void SessionCore::cut_step() {
   if (recomputer_ != nullptr) recomputer_->lineage().forget();
   report_step_end(executor_->program().now());
   finish_profiling();
-  if (buckets_.current() != nullptr) executor_->forget_plan();
-  buckets_.leave();
+  if (plans_.current() != nullptr) executor_->forget_plan();
+  plans_.leave();
   messages_.post("a step has had " + std::to_string(most_ops_of_a_step) +
                  " ops, more than are planned for: the rest of it runs on demand; begin a step for each update of the "
                  "parameters");
@@ -146,16 +141,15 @@ std::uint32_t SessionCore::log_op(std::string_view name, LoggedOp op, std::uint6
   op.name = logger_.name_of_next_op(name);
   const std::uint32_t index = logger_.begin_op(std::move(op), hash, kind);
   op_.planned_as(index);
-  take_plan_in_step();
-  if (buckets_.follow(index, logger_.prefix())) executor_->forget_plan();
+  plans_.follow(index);
   if (pages_ != nullptr) pages_->op_begins(index, logger_.log().ops.back(), logger_.log().tensors);
-  if (buckets_.current() != nullptr) find_sections(index);
+  if (plans_.current() != nullptr) find_sections(index);
   return index;
 }
 
 // The part of the plan with which the op begins, and whether its operands are observed.
 void SessionCore::find_sections(std::uint32_t index) {
-  Bucket& bucket = *buckets_.current();
+  Bucket& bucket = *plans_.current();
   op_.planned_as(bucket.plan.first_part(index));
   const bool observed = bucket.sections.observes(index);
   const std::vector<WatchedSection>& sections = bucket.sections.of(index);
@@ -172,14 +166,14 @@ void SessionCore::find_sections(std::uint32_t index) {
 Executor::Part SessionCore::part_now(std::span<const ChunkRange> operands) {
   Executor::Part part{
       .tick = begin_.tick + op_.part(), .operands = operands, .step_begins = begin_.tick, .written = op_.written()};
-  if (!logger_.running() || buckets_.current() == nullptr) return part;
-  const StepPlan& plan = buckets_.current()->plan;
+  if (!logger_.running() || plans_.current() == nullptr) return part;
+  const StepPlan& plan = plans_.current()->plan;
   if (op_.in_sections()) part.operands_of_whole_op = op_.operands();
   if (plan.has_failed()) return part;
   part.planned = true;
   part.moves = plan.moves_at(op_.part());
   part.places = plan.places();
-  if (buckets_.takes_over(logger_.step())) part.start = &plan.start();
+  if (plans_.takes_over()) part.start = &plan.start();
   part.frames_to_come = plan.frames_to_come(op_.part());
   part.repeats = !op_.needs_more_than_operands() && !op_.observed();
   return part;
@@ -206,15 +200,13 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
     hash = mix(hash, reads.size());
     add_operands(writes, true, op.writes, hash, kind);
     add_parts(parts, op, hash);
-    const Bucket* const followed = buckets_.current();
+    const Bucket* const followed = plans_.current();
     if (!in_step)
-      if (const auto sentence = once_.signs.op_without_a_step()) messages_.post(*sentence);
+      if (const auto sentence = signs_.op_without_a_step()) messages_.post(*sentence);
     if (in_step) index = log_op(name, std::move(op), hash, kind);
-    left_plan = followed != nullptr && followed != buckets_.current();
+    left_plan = followed != nullptr && followed != plans_.current();
     if (recomputer_ != nullptr && in_step) recomputer_->rest(drops_nothing());
-    if (in_step && !follows_plan() && pages_ == nullptr && foresees())
-      ahead = foresight_.look(logger_.log(), logger_.kinds(), frames());
-    if (ahead != nullptr && plan_by_likeness()) ahead = nullptr;
+    if (in_step && pages_ == nullptr) ahead = plans_.predict();
     if (op_.needs_more_than_operands()) operands = op_.needed();
   }
   if (may_drop() && in_step) make_before_op(index, left_plan);
@@ -226,7 +218,7 @@ void SessionCore::begin_op(std::string_view name, std::span<const void* const> r
   const Nanoseconds stalled = executor_->stalled_since_last_asked();
   if (!in_step) return;
   // Where the op waited for nothing, all since the last op's end is its own: the clock need not be asked.
-  const Bucket* const bucket = buckets_.current();
+  const Bucket* const bucket = plans_.current();
   const bool makes = may_drop() && !executor_->traits().times_later;  // which is no op's time
   const bool asks = stalled.value != 0 || options_.observer != nullptr || pages_ != nullptr || makes ||
                     (bucket != nullptr && bucket->sections.stage() == Stage::timing);
@@ -256,7 +248,7 @@ void SessionCore::before_birth(std::uint64_t bytes) {
     end_observing();
     begin_observing(op_.births() + 1, bytes);
   }
-  if (Bucket* const bucket = buckets_.current(); bucket != nullptr && bucket->sections.stage() == Stage::timing)
+  if (Bucket* const bucket = plans_.current(); bucket != nullptr && bucket->sections.stage() == Stage::timing)
     bucket->sections.add_time(logger_.next_op() - 1, count_time_until(executor_->program().now()));
   op_.count_birth();
 }
@@ -266,8 +258,8 @@ Nanoseconds SessionCore::count_time_until(Nanoseconds now) {
 }
 
 std::span<const OpMoves::Departure> SessionCore::departures() const {
-  if (!logger_.running() || buckets_.current() == nullptr) return {};
-  return buckets_.current()->plan.moves_at(op_.part()).departures;
+  if (!logger_.running() || plans_.current() == nullptr) return {};
+  return plans_.current()->plan.moves_at(op_.part()).departures;
 }
 
 void SessionCore::next_section(bool runs) {
@@ -279,7 +271,7 @@ void SessionCore::next_section(bool runs) {
   {
     const std::lock_guard lock(mutex_);  // other threads free births
     op_.next_section();
-    buckets_.current()->sections.begins_after(logger_.next_op() - 1, op_.section(), logger_.events());
+    plans_.current()->sections.begins_after(logger_.next_op() - 1, op_.section(), logger_.events());
     if (runs) operands = op_.needed();
   }
   std::function<void()> between;
@@ -299,7 +291,7 @@ void SessionCore::end_op() noexcept {
   while (!op_.in_last_section()) next_section(false);
   const bool in_step = logger_.running();
   // Where ops run later, the host's clock says less of an op than the plan that the step follows.
-  const bool known = in_step && executor_->traits().times_later && buckets_.current() != nullptr &&
+  const bool known = in_step && executor_->traits().times_later && plans_.current() != nullptr &&
                      options_.observer == nullptr && pages_ == nullptr;
   const Nanoseconds ended = !in_step ? Nanoseconds{} : known ? times_.last_end() : executor_->program().now();
   std::uint64_t live_bytes = 0;
@@ -316,7 +308,7 @@ void SessionCore::end_op() noexcept {
   if (!in_step) return;
   const std::uint32_t index = logger_.next_op() - 1;
   const Nanoseconds took = count_time_until(ended);
-  Bucket* const bucket = buckets_.current();
+  Bucket* const bucket = plans_.current();
   if (bucket != nullptr) bucket->sections.add_time(index, took);
   logger_.took(known ? bucket->plan.least_time_of(index) : times_.of_latest(op_.section() + 1));
   if (op_.in_sections() && executor_->early_touches() != op_.early_before()) bucket->sections.failed(index);
@@ -341,27 +333,18 @@ std::string_view SessionCore::phase() const noexcept {
 std::string_view SessionCore::phase_now() const noexcept {
   if (logger_.step() <= options_.warmup_steps) return "warm-up";
   if (rest_.rests()) return "planned";
-  const Bucket* const bucket = buckets_.current();
-  if (follows_plan()) return bucket->sections.stage() != Stage::observing ? "planned" : "profiling";
-  return foresight_.ops_told() * 2 > logger_.next_op() ? "foreseen" : "profiling";
+  const Bucket* const bucket = plans_.current();
+  if (plans_.follows_plan()) return bucket->sections.stage() != Stage::observing ? "planned" : "profiling";
+  return plans_.is_foreseen() ? "foreseen" : "profiling";
 }
 
 // An op that is not heard may wait in a system call for what is away, where the memory allows that. Ops of a GPU have
 // no sections.
 bool SessionCore::is_settled() const noexcept {
-  const Bucket* const bucket = buckets_.current();
+  const Bucket* const bucket = plans_.current();
   const bool learned =
       bucket == nullptr || executor_->traits().whole_tensors || bucket->sections.stage() == Stage::learned;
-  return options_.observer == nullptr && making_.empty() && learned && executor_->may_rest();
-}
-
-// A bucket whose policy has no plan tells the step apart and has its addresses; moves are an earlier step's.
-bool SessionCore::follows_plan() const noexcept {
-  return buckets_.current() != nullptr && !buckets_.current()->plan.has_failed();
-}
-
-bool SessionCore::runs_whole() const noexcept {
-  return buckets_.current() != nullptr && buckets_.current()->ops() == logger_.log().ops.size();
+  return options_.observer == nullptr && !plans_.makes_any() && learned && executor_->may_rest();
 }
 
 void SessionCore::report_step_end(Nanoseconds now) {
@@ -378,10 +361,10 @@ void SessionCore::report_step_end(Nanoseconds now) {
                        &Counters::ops_recomputed, &Counters::recompute_ns})
     of_step.*counter -= begin_.counters.*counter;
   of_step.steps = 1;
-  of_step.disk_bytes_out = written_to_disk(of_step, machine_);
+  of_step.disk_bytes_out = written_to_disk(of_step, machine());
   of_step.gpu = executor_->gpu_bytes();
   options_.observer->step_ran(logger_.step(), phase_now(),
-                              runs_whole() ? std::optional(buckets_.current()->id()) : std::nullopt);
+                              plans_.runs_whole() ? std::optional(plans_.current()->id()) : std::nullopt);
   options_.observer->step_ended(logger_.step(), now, of_step);
 }
 
@@ -399,36 +382,55 @@ void SessionCore::end_step() noexcept {
     return Nanoseconds{static_cast<std::int64_t>(then.*counter - begin_.counters.*counter)};
   };
   report_step_end(now);
-  once_.signs.step_ended(phase_now(), now);
+  signs_.step_ended(phase_now(), now);
   finish_profiling();
   const bool rested = rest_.rests();
   rest_.step_ended(then, logger_.step() > options_.warmup_steps && is_settled());
   if (!rested && rest_.rests()) executor_->begin_rest();
-  if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return buckets_.leave();
-  const bool later = executor_->traits().times_later;
-  const bool alike = foresees() && foresight_.remember(logger_.log(), logger_.kinds(), logger_.prefix(),
-                                                       later ? std::optional(logger_.step()) : std::nullopt);
-  if (runs_whole()) {
-    buckets_.current()->ran(logger_.step());
-    buckets_.ran_whole();
-    end_foretold_step();
-    say_that_nothing_moves(*buckets_.current(), then);
-    finish_planned_step(*buckets_.current(), {.time = times_.step_time(now),
-                                              .stall = since(&Counters::stall_ns),
-                                              .recomputing = since(&Counters::recompute_ns),
-                                              .times = times_.times(),
-                                              .stalls = times_.stalls()});
-    return plan_for_turns();
+  if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return plans_.leave();
+  plans_.end_step({.measured = {.time = times_.step_time(now),
+                                .stall = since(&Counters::stall_ns),
+                                .recomputing = since(&Counters::recompute_ns),
+                                .times = times_.times(),
+                                .stalls = times_.stalls()},
+                   .seen = op_.seen(),
+                   .rows = rows_,
+                   .recomputer = recomputer_.get(),
+                   .so_far = then});
+}
+
+void SessionCore::start_profiling() {
+  if (options_.profile == ProfileTicks::operands) return;
+  if (Engine* const engine = executor_->pages(); engine != nullptr)
+    pages_ = PageProfile::start({.engine = engine,
+                                 .arena = arena_.base(),
+                                 .ticks = options_.profile,
+                                 .chunk = options_.chunk,
+                                 .chunks = static_cast<std::uint32_t>(arena_.bytes().value / options_.chunk.value),
+                                 .tracker = tracking_.tracker,
+                                 .passed_over = tracking_.passed_over,
+                                 .or_mprotect = options_.tracker == "best",
+                                 .on_message = [this](std::string_view sentence) { messages_.post(sentence); }});
+  if (tracking_.of_gpu != nullptr)
+    pages_ = PageProfile::start_with(std::move(tracking_.of_gpu),
+                                     {.arena = arena_.base(),
+                                      .ticks = options_.profile,
+                                      .on_message = [this](std::string_view sentence) { messages_.post(sentence); }});
+  if (pages_ != nullptr) {
+    for (const auto& [offset, live] : arena_.tensors())
+      pages_->lives(offset, live.bytes.value, logger_.tensor(offset, live));
+    pages_->watch();
   }
-  if (buckets_.current() != nullptr) executor_->forget_plan();  // the step ended early
-  end_foretold_step();
-  const bool foretells =
-      may_plan_by_likeness() && can_be_foretold(logger_.log()) && buckets_.wants_log(logger_.kinds());
-  if (!buckets_.worth_learning(logger_.prefix(), logger_.hashes(), alike && !foretells)) {
-    if (later) take_times(false);
-    return buckets_.leave();
+  times_.end_op(executor_->program().now());
+}
+
+void SessionCore::finish_profiling() {
+  if (pages_ != nullptr) {
+    pages_->finish(logger_.log_to_finish());
+    pages_.reset();
+    times_.replace_by_usual(logger_.hashes(), logger_.log_to_finish().ops);
   }
-  learn();
+  if (logger_.step() > options_.warmup_steps && !logger_.log().ops.empty()) profiled_ = true;
 }
 
 }  // namespace vedette::detail

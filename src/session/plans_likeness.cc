@@ -2,23 +2,22 @@
 // foretold from the logs of two planned ones, gets addresses, and a plan by likeness. A step that then is otherwise
 // leaves that plan as it would leave any other.
 #include <algorithm>
-#include <chrono>
 #include <unordered_set>
 
-#include "session/core.h"
 #include "session/like_log.h"
+#include "session/plans.h"
 
 namespace vedette::detail {
 
 // Memory that moves whole tensors has a plan of places, too; and what can be recomputed is worth a search. What the
 // program gave a place may not have it by likeness.
-bool SessionCore::may_plan_by_likeness() const noexcept {
+bool Plans::may_plan_by_likeness() const noexcept {
   return foresees() && options_.policy == "vedette" && logger_.named_places().none() &&
-         !executor_->traits().whole_tensors && recomputer_ == nullptr;
+         !executor_->traits().whole_tensors && !recomputes_;
 }
 
 // nullopt: not known yet, or never in this step.
-std::optional<StepLog> SessionCore::rest_of_step(const std::vector<Bucket*>& alike) {
+std::optional<StepLog> Plans::rest_of_step(const std::vector<Bucket*>& alike) {
   const auto sized = [](const Bucket& bucket) {
     return SizedStep{.log = &bucket.as_logged()->log, .times = bucket.plan.least_times()};
   };
@@ -30,7 +29,7 @@ std::optional<StepLog> SessionCore::rest_of_step(const std::vector<Bucket*>& ali
 }
 
 // Of what lived before the step. All else that lives is no operand of it, but takes room.
-bool SessionCore::find_addresses(StepLog& foretold) const {
+bool Plans::find_addresses(StepLog& foretold) const {
   std::unordered_set<std::uint64_t> known;
   for (std::uint32_t t = 0; t < foretold.tensors.size(); ++t) {
     LoggedTensor& tensor = foretold.tensors[t];
@@ -68,14 +67,10 @@ bool is_worth_a_plan(const StepPlan& alike) {
 
 }  // namespace
 
-bool SessionCore::plan_by_likeness() {
+bool Plans::plan_by_likeness() {
   constexpr std::uint32_t most_ops = 64;  // by then, some tensor has told the sizes
-  if (buckets_.likeness_was_tried() || pages_ != nullptr || !may_plan_by_likeness()) return false;
-  const bool makes_one = std::any_of(making_.begin(), making_.end(), [&](const auto& plan) {
-    const Bucket* const bucket = buckets_.find(plan->bucket());
-    return bucket != nullptr && bucket->is_by_likeness();
-  });
-  if (makes_one || logger_.next_op() > most_ops || buckets_.is_often_another(logger_.step()))
+  if (buckets_.likeness_was_tried() || !may_plan_by_likeness()) return false;
+  if (making_.makes_one_by_likeness() || logger_.next_op() > most_ops || buckets_.is_often_another(logger_.step()))
     return buckets_.try_no_likeness(), false;
   const std::vector<Bucket*> alike = buckets_.alike(logger_.kinds(), frames());
   if (alike.empty() || !foresight_.follows_step_of(alike[0]->as_logged()->kinds)) return false;
@@ -84,18 +79,14 @@ bool SessionCore::plan_by_likeness() {
   return foretold && begin_by_likeness(*std::move(foretold), alike);
 }
 
-bool SessionCore::begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alike) {
+bool Plans::begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alike) {
   const std::vector<std::uint64_t> hashes = hashes_of(foretold);
   if (buckets_.has_sequence(hashes)) return false;
   std::uint32_t events = 0;
   for (const LoggedTensor& t : foretold.tensors) events = std::max({events, t.birth, t.death == ~0u ? 0 : t.death});
   AddressPlan addresses(foretold, events, arena_, options_.chunk, Heap::Chunks::shared, logger_.events());
-  auto fresh = std::make_unique<Bucket>(buckets_.next_id(), foretold, hashes, std::move(addresses),
-                                        StepPlan::Options{.chunk = options_.chunk,
-                                                          .policy = options_.policy,
-                                                          .seed = options_.seed,
-                                                          .range = std::nullopt,
-                                                          .fast_memory = {frames() * options_.chunk.value}});
+  auto fresh =
+      std::make_unique<Bucket>(buckets_.next_id(), foretold, hashes, std::move(addresses), plan_options(std::nullopt));
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());
   fresh->profiled(logger_.step(), alike[0]->unplanned());
   fresh->is_planned_by_likeness(true);
@@ -103,45 +94,31 @@ bool SessionCore::begin_by_likeness(StepLog foretold, const std::vector<Bucket*>
   for (Bucket* const each : alike) each->served(logger_.step());
   Bucket& added = buckets_.expect(std::move(fresh));
   added.waits_for_plan();
-  size_machine_for(added);
-  auto draft = added.plan.begin(machine_, *executor_);
-  for (const Bucket* const each : alike) draft->alike.push_back(each->plan.for_other_sizes());
+  making_.make_plan_by_likeness(added, alike);
   retire_buckets();
-  const bool now = executor_->traits().replays;
-  making_.push_back(
-      std::make_unique<PlanInMaking>(added.id(), std::move(draft), PlanInMaking::Meanwhile::steps_by_plan_before));
-  making_.back()->made_for(frames());
-  if (now) making_.back()->is_made_within(std::chrono::hours(1));
   take_plan_in_step();
-  if (now && buckets_.follow(logger_.next_op() - 1, logger_.prefix())) executor_->forget_plan();
+  if (executor_->traits().replays && buckets_.follow(logger_.next_op() - 1, logger_.prefix())) executor_->forget_plan();
   return follows_plan();
 }
 
 // The op at hand, or a later one, is the first that follows it.
-void SessionCore::take_plan_in_step() {
-  if (making_.empty() || buckets_.coming() == nullptr) return;
-  const auto made = std::find_if(making_.begin(), making_.end(),
-                                 [&](const auto& plan) { return plan->bucket() == buckets_.coming()->id(); });
-  if (made == making_.end() || !(*made)->is_made_within(std::chrono::nanoseconds{0})) return;
-  const std::unique_ptr<PlanInMaking> taken = std::move(*made);
-  making_.erase(made);
-  const Bucket& bucket = *buckets_.coming();
-  take_plan(*taken);
-  if (bucket.plan.has_failed()) forget_bucket(bucket);
+void Plans::take_plan_in_step() {
+  const Bucket* const coming = buckets_.coming();
+  if (coming == nullptr || !making_.take_plan_of(*coming)) return;
+  if (coming->plan.has_failed()) forget_bucket(*coming);
 }
 
 // A step that was another one leaves nothing, nor does one whose plan came too late.
-void SessionCore::end_foretold_step() {
+void Plans::end_foretold_step() {
   const Bucket* const foretold = buckets_.coming();
   if (foretold == nullptr) return;
   buckets_.count_foretold(foretold->runs() > 0);
   if (foretold->runs() > 0) return;
-  for (const auto& plan : making_)
-    if (plan->bucket() == foretold->id()) plan->give_up();
+  making_.give_up(*foretold);
   forget_bucket(*foretold);
 }
 
-void SessionCore::forget_bucket(const Bucket& bucket) {
+void Plans::forget_bucket(const Bucket& bucket) {
   const auto gone = buckets_.forget(bucket);
   if (gone != nullptr && gone->addresses().zone_bytes() > 0)
     arena_.release_zone(gone->addresses().zone(), gone->addresses().zone_bytes());
