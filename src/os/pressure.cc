@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -187,6 +188,8 @@ PressureSources::Heard PressureSources::wait(std::chrono::milliseconds timeout) 
     if (from[2].revents != 0) heard.pressure = take_pressure(from[2].revents);
   }
   heard.headroom = headroom();
+  heard.borrowed = borrowed();
+  if (heard.borrowed && heard.borrowed->value > 0) heard.pressure = is_full();
   return heard;
 }
 
@@ -240,6 +243,30 @@ std::optional<std::int64_t> PressureSources::headroom() const {
     path = parent == path->npos ? std::nullopt : std::optional(path->substr(0, parent));
   }
   return least;
+}
+
+std::optional<Bytes> PressureSources::borrowed() const {
+  if (options_.gpu.empty()) return std::nullopt;
+  const auto path = unified_path(text_of(options_.root + "/proc/self/cgroup"));
+  if (!path) return std::nullopt;
+  const std::string group = options_.root + "/sys/fs/cgroup" + *path;
+  const auto least = of_region(text_of(group + "/dmem.min"), options_.gpu);
+  const auto used = of_region(text_of(group + "/dmem.current"), options_.gpu);
+  if (!least || !used || *least == 0) return std::nullopt;
+  return Bytes{*used - std::min(*used, *least)};
+}
+
+// The sum of all cgroups below the root, which has the capacity.
+bool PressureSources::is_full() const {
+  constexpr std::uint64_t parts = 32;
+  const std::string mount = options_.root + "/sys/fs/cgroup";
+  const auto capacity = of_region(text_of(mount + "/dmem.capacity"), options_.gpu);
+  if (!capacity) return false;
+  std::uint64_t used = 0;
+  std::error_code unreadable;
+  for (const auto& group : std::filesystem::directory_iterator(mount, unreadable))
+    used += of_region(text_of(group.path() / "dmem.current"), options_.gpu).value_or(0);
+  return used > *capacity - *capacity / parts;
 }
 
 Result<std::string> ask_for_size(std::int64_t process, Bytes bytes) {

@@ -1,9 +1,10 @@
 // Sources of news about memory while a program runs: pressure, limits, and requests from outside.
 //
-//   pressure   systemd's MEMORY_PRESSURE protocol (systemd.io/MEMORY_PRESSURE: a file, a FIFO or a socket, and what is
-//   to
-//              be written there). Without it PSI of the memory cgroup, or of the machine: some thread stalled for 200
-//              ms in 2 s, which needs no privilege (Linux >= 6.5).
+//   pressure   systemd's MEMORY_PRESSURE protocol (systemd.io/MEMORY_PRESSURE: a file, a FIFO or a socket, and what
+//   goes
+//              there). Without it PSI of the memory cgroup, or of the machine: some thread stalled for 200 ms in 2 s,
+//              which needs no privilege (Linux >= 6.5). Of a GPU whose cgroup has a dmem.min: less than 1/32 of its
+//              region is free, and the cgroup holds more than that minimum, for which a process may be killed.
 //   limits     memory.high and memory.max of the cgroup and of those above it (version 1: memory.limit_in_bytes); of a
 //              GPU dmem.max of its region.
 //   requests   `vedette set PID SIZE`, through a socket of an abstract name that this user and root may use.
@@ -44,6 +45,7 @@ class PressureSources {
   struct Heard {
     bool pressure = false;
     std::optional<std::int64_t> headroom;  // bytes below the nearest limit, negative above it; nullopt: no limit
+    std::optional<Bytes> borrowed;         // of a GPU: above dmem.min; no more than these go by pressure
     std::vector<Request> requests;
   };
   // Something, or nothing within `timeout`.
@@ -60,6 +62,8 @@ class PressureSources {
   bool take_pressure(short events);
   std::optional<Request> take_request();
   std::optional<std::int64_t> headroom() const;
+  std::optional<Bytes> borrowed() const;  // of a GPU
+  bool is_full() const;                   // its region
 
   const Options options_;
   Fd awake_, requests_;

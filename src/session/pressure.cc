@@ -19,7 +19,8 @@ constexpr Bytes slack = 16_MiB;  // below a limit, for what the program itself n
 std::optional<Bytes> PressureRule::next(const Seen& seen) noexcept {
   const std::uint64_t part = std::max<std::uint64_t>(wanted_.value / parts, 1);
   std::uint64_t goes = 0;
-  if (seen.pressure && (!pressed_ || seen.now - *pressed_ >= between)) goes = part;
+  if (seen.pressure && (!pressed_ || seen.now - *pressed_ >= between))
+    goes = std::min(part, seen.borrowed.value_or(Bytes{part}).value);
   if (seen.headroom && *seen.headroom < 0)
     goes = std::max(goes, static_cast<std::uint64_t>(-*seen.headroom) + slack.value);
   if (seen.pressure || goes > 0) {
@@ -91,6 +92,7 @@ void PressureFollower::follow(const PressureSources::Heard& heard) {
     next = rule_.next({.now = host_program().now(),
                        .pressure = heard.pressure,
                        .headroom = heard.headroom,
+                       .borrowed = heard.borrowed,
                        .budget = before,
                        .least = session_.least()});
   }

@@ -30,8 +30,9 @@ class PressureRule {
   struct Seen {
     Nanoseconds now;
     bool pressure = false;
-    std::optional<std::int64_t> headroom;  // as PressureSources::Heard has it
-    Bytes budget, least;                   // as it is now, and as small as it may become
+    std::optional<std::int64_t> headroom;  // as PressureSources::Heard has it, and:
+    std::optional<Bytes> borrowed;
+    Bytes budget, least;  // as it is now, and as small as it may become
   };
   // The next size; nullopt: the one of now.
   std::optional<Bytes> next(const Seen& seen) noexcept;

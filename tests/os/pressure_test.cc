@@ -114,6 +114,25 @@ TEST_F(Pressure, OfAGpuIsItsRegionsLimitAlone) {
   EXPECT_EQ(sources.wait(1ms).headroom, 30);
 }
 
+TEST_F(Pressure, OfAFullGpuIsWhatIsAboveTheGuaranteedMinimum) {
+  write("/proc/self/cgroup", "0::/a\n");
+  PressureSources::Options options = in_folder();
+  options.gpu = "0000:19:00.0";
+  PressureSources sources(options);
+  write("/sys/fs/cgroup/dmem.capacity", "drm/0000:19:00.0/vram0 3200\n");
+  write("/sys/fs/cgroup/a/dmem.current", "drm/0000:19:00.0/vram0 700\n");
+  write("/sys/fs/cgroup/b/dmem.current", "drm/0000:03:00.0/vram0 9999\ndrm/0000:19:00.0/vram0 2400\n");
+  EXPECT_FALSE(sources.wait(1ms).borrowed) << "nothing is guaranteed, and a limit is all that counts";
+  write("/sys/fs/cgroup/a/dmem.min", "drm/0000:19:00.0/vram0 500\n");
+  EXPECT_FALSE(sources.wait(1ms).pressure) << "100 are free";
+  EXPECT_EQ(sources.wait(1ms).borrowed, Bytes{200});
+  write("/sys/fs/cgroup/b/dmem.current", "drm/0000:19:00.0/vram0 2450\n");
+  EXPECT_TRUE(sources.wait(1ms).pressure);
+  write("/sys/fs/cgroup/a/dmem.current", "drm/0000:19:00.0/vram0 500\n");
+  write("/sys/fs/cgroup/b/dmem.current", "drm/0000:19:00.0/vram0 2700\n");
+  EXPECT_FALSE(sources.wait(1ms).pressure) << "all of it is its own";
+}
+
 TEST_F(Pressure, ARequestComesFromTheSameUserAndIsAnswered) {
   PressureSources::Options options{.root = folder_, .watch = "/dev/null"};
   options.process = ::getpid();

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "base/fd.h"
 #include "session/loop.h"
@@ -25,9 +27,13 @@ Nanoseconds seconds(double s) { return {static_cast<std::int64_t>(s * 1e9)}; }
 class Rule : public ::testing::Test {
  protected:
   // What a session does with the rule's answers.
-  Bytes at(double when, bool pressure, std::optional<std::int64_t> headroom = {}) {
-    if (const auto next = rule_.next(
-            {.now = seconds(when), .pressure = pressure, .headroom = headroom, .budget = budget_, .least = least}))
+  Bytes at(double when, bool pressure, std::optional<std::int64_t> headroom = {}, std::optional<Bytes> borrowed = {}) {
+    if (const auto next = rule_.next({.now = seconds(when),
+                                      .pressure = pressure,
+                                      .headroom = headroom,
+                                      .borrowed = borrowed,
+                                      .budget = budget_,
+                                      .least = least}))
       budget_ = *next;
     return budget_;
   }
@@ -42,6 +48,12 @@ TEST_F(Rule, AnEighthGoesAtATimeAndNeverMoreThanMayGo) {
   EXPECT_EQ(at(3.5, true), 600_MiB);
   for (int s = 5; s < 20; ++s) at(s, true);
   EXPECT_EQ(budget_, least);
+}
+
+TEST_F(Rule, NoMoreGoesThanIsBorrowed) {
+  EXPECT_EQ(at(1, true, {}, 250_MiB), 700_MiB);
+  EXPECT_EQ(at(3, true, {}, 30_MiB), 670_MiB);
+  EXPECT_EQ(at(5, true, {}, 0_MiB), 670_MiB);
 }
 
 TEST_F(Rule, GrowsBackWhenItHasBeenCalm) {
@@ -116,6 +128,85 @@ TEST(FollowedPressure, MakesFastMemoryLessAndKeepsTheNumbers) {
   for (std::uint64_t step = 0; step < 30; ++step) loop.step(step);
   EXPECT_EQ(state, loop.state());
   std::filesystem::remove_all(folder);
+}
+
+// A memory cgroup of version 2, which this process is in until it goes. Empty: it cannot be made.
+class MemoryCgroup {
+ public:
+  MemoryCgroup() {
+    const std::string mount = "/sys/fs/cgroup";
+    if (!write(mount + "/cgroup.subtree_control", "+memory")) return;
+    std::string made = mount + "/vedette-" + std::to_string(::getpid());
+    if (::mkdir(made.c_str(), 0755) != 0) return;
+    folder_ = made;
+    entered_ = write(folder_ + "/cgroup.procs", "0");
+  }
+  ~MemoryCgroup() {
+    if (folder_.empty()) return;
+    write("/sys/fs/cgroup/cgroup.procs", "0");
+    ::rmdir(folder_.c_str());
+  }
+  explicit operator bool() const noexcept { return entered_; }
+  bool set(const char* file, Bytes bytes) const {
+    return write(folder_ + "/" + file, std::to_string(bytes.value).c_str());
+  }
+  Bytes number(const char* file) const {
+    std::ifstream text(folder_ + "/" + file);
+    Bytes bytes;
+    text >> bytes.value;
+    return bytes;
+  }
+  std::uint64_t kills() const {
+    std::ifstream text(folder_ + "/memory.events");
+    for (std::string name; text >> name;) {
+      std::uint64_t count = 0;
+      text >> count;
+      if (name == "oom_kill") return count;
+    }
+    return 0;
+  }
+
+ private:
+  static bool write(const std::string& path, const char* text) {
+    const Fd file{::open(path.c_str(), O_WRONLY | O_CLOEXEC)};
+    return file && ::write(file.get(), text, std::strlen(text)) > 0;
+  }
+  std::string folder_;
+  bool entered_ = false;
+};
+
+TEST(FollowedPressure, OfTheKernelIsMemoryHigh) {
+  const MemoryCgroup group;
+  if (!group) GTEST_SKIP() << "no memory cgroup of version 2 can be made here";
+  std::vector<std::string> said;
+  std::uint64_t state = 0, step = 0;
+  {
+    const auto session = Session::open({.fast_memory = 48_MiB,
+                                        .slow = "nvme:" + std::filesystem::current_path().string(),  // no tmpfs
+                                        .chunk = 64_KiB,
+                                        .on_message = [&](std::string_view sentence) { said.emplace_back(sentence); },
+                                        .pressure = true})
+                             .value();
+    Loop loop(*session, 8, 1'000'000);
+    for (; step < 5; ++step) loop.step(step);
+    const Bytes used = group.number("memory.current");
+    ASSERT_GT(used, 32_MiB);
+    ASSERT_TRUE(group.set("memory.high", used - 4_MiB));
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+    while (session->budget() == 48_MiB && std::chrono::steady_clock::now() < deadline) loop.step(step++);
+    EXPECT_LT(session->budget(), 48_MiB - 4_MiB) << "what is beyond the limit, and more";
+    for (std::uint64_t end = step + 5; step < end; ++step) loop.step(step);
+    EXPECT_LE(group.number("memory.current"), used - 4_MiB);
+    EXPECT_EQ(group.kills(), 0u);
+    EXPECT_FALSE(said.empty());
+    for (const std::string& sentence : said)
+      EXPECT_EQ(sentence.find("the kernel tells no memory pressure"), sentence.npos);
+    state = loop.state();
+  }
+  const auto plain = testing::open_session(48_MiB, "host", "vedette");
+  Loop loop(*plain, 8, 1'000'000);
+  for (std::uint64_t s = 0; s < step; ++s) loop.step(s);
+  EXPECT_EQ(state, loop.state());
 }
 
 }  // namespace
