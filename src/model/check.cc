@@ -39,6 +39,7 @@ class Judge {
   std::optional<Violation> judge() {
     if (!plan_.recomputations.empty()) producers_ = producers(trace_);
     find_lives();
+    sort_moves();
     cut_pieces();
     start_of_step();
     for (std::uint32_t i = 0; i < trace_.ops.size() && !found_; ++i) play({i});
@@ -70,6 +71,22 @@ class Judge {
         last_[t.value] = OpIndex{i};
         freed[t.value] = true;
       }
+    }
+    dies_.assign(trace_.ops.size(), {});
+    for (std::uint32_t t = 0; t < last_.size(); ++t) {
+      if (last_[t] && !trace_.tensors[t].persistent) dies_[last_[t]->value].push_back({t});
+    }
+  }
+
+  // Moves by when they start, when they end, and what they move.
+  void sort_moves() {
+    issued_.assign(trace_.ops.size(), {});
+    due_.assign(trace_.ops.size() + 1, {});  // the step's end asks for op 0's, also where there is no op
+    moves_of_.assign(trace_.tensors.size(), {});
+    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
+      issued_[plan_.moves[m].issue.value].push_back(m);
+      due_[plan_.moves[m].due.value].push_back(m);
+      moves_of_[plan_.moves[m].extent.tensor.value].push_back(m);
     }
   }
 
@@ -126,8 +143,8 @@ class Judge {
     const auto when = [&](std::size_t m) {
       return std::tuple(plan_.moves[m].issue, plan_.moves[m].verb != Verb::fetch, m);
     };
-    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
-      if (plan_.moves[m].extent.tensor != piece.tensor || !inside(piece, plan_.moves[m].extent)) continue;
+    for (const std::size_t m : moves_of_[piece.tensor.value]) {
+      if (!inside(piece, plan_.moves[m].extent)) continue;
       if (!last || when(*last) < when(m)) last = m;
     }
     return last;
@@ -135,26 +152,23 @@ class Judge {
 
   void play(OpIndex now) {
     if (now.value > 0) complete(now);
-    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
-      const Move& move = plan_.moves[m];
-      if (move.issue != now || move.verb != Verb::fetch) continue;
+    for (const std::size_t m : issued_[now.value]) {
+      if (plan_.moves[m].verb != Verb::fetch) continue;
       start(m);
-      if (move.due == now) arrive(m);
+      if (plan_.moves[m].due == now) arrive(m);
     }
     recompute(now);
     operate(now);
     remember(now);
     capacity(now, trace_.ops[now.value].workspace.value);
     die(now);
-    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
-      if (plan_.moves[m].issue == now && plan_.moves[m].verb != Verb::fetch) start(m);
+    for (const std::size_t m : issued_[now.value]) {
+      if (plan_.moves[m].verb != Verb::fetch) start(m);
     }
   }
 
   void complete(OpIndex now) {
-    for (std::size_t m = 0; m < plan_.moves.size(); ++m) {
-      if (plan_.moves[m].due == now) arrive(m);
-    }
+    for (const std::size_t m : due_[now.value]) arrive(m);
   }
 
   void start(std::size_t m) {
@@ -308,9 +322,8 @@ class Judge {
   }
 
   void die(OpIndex now) {
-    for (Piece& piece : pieces_) {
-      if (!trace_.tensors[piece.tensor.value].persistent && last_[piece.tensor.value] == now)
-        piece.state = Piece::State::dead;
+    for (const TensorIndex t : dies_[now.value]) {
+      for (Piece& piece : pieces_of(t)) piece.state = Piece::State::dead;
     }
   }
 
@@ -370,6 +383,9 @@ class Judge {
   std::vector<Op> producers_;                                   // [op]; none where nothing is recomputed
   std::vector<Piece> pieces_, start_;
   std::vector<std::size_t> first_piece_;
+  std::vector<std::vector<std::size_t>> issued_, due_;  // [op]: moves
+  std::vector<std::vector<std::size_t>> moves_of_;      // [tensor]
+  std::vector<std::vector<TensorIndex>> dies_;          // [op]: tensors that are dead after it
 };
 
 }  // namespace

@@ -61,10 +61,11 @@ Plan everything_near(const Trace& trace) {
   return plan;
 }
 
-// Whether the judge is asked. It is naive: of many ops only where a tier in between can be full.
+// Whether the judge is asked. It is naive: of many ops only where a tier in between can be full. The last tier is never
+// asked for too much (slow_room.h).
 bool judged(const Trace& trace, const Machine& machine) {
   constexpr std::size_t many_ops = 4'000;
-  return trace.ops.size() <= many_ops || !planning::first_holds_all(trace, machine);
+  return trace.ops.size() <= many_ops || (machine.tiers.size() > 2 && !planning::first_holds_all(trace, machine));
 }
 
 // Plans are made from the profile's times and promised bandwidths. Times that settle elsewhere are planned for anew, a
@@ -245,7 +246,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
     auto found = of_two_tiers(trace, assumed, setting);
     if (!found) return found.error();
     made = *std::move(found);
-    if (planning::may_fill(trace, assumed, setting)) {
+    if (judged(trace, machine) && planning::may_fill(trace, assumed, setting)) {
       if (const auto broken = check(trace, machine, made->plan))
         return Error{Cause::infeasible, "no plan was found: " + broken->message + "; give that tier more"};
     }

@@ -27,12 +27,15 @@ class SlowRoom {
         starts_(2 * trace.ops.size() + 1) {}
 
   bool run() {
-    for (const Stay& gap : gaps_) add(begin(gap), end(gap), bytes(gap));
+    hold_all();
     if (std::none_of(held_.begin(), held_.end(), [&](std::int64_t held) { return held > capacity_; })) return true;
     for (std::size_t op = 0; op < 2 * std::size_t{ops_}; ++op)
       starts_[op + 1] = starts_[op] + trace_.ops[op % ops_].time.value;
+    find_moves();
     bool fits = true;
     for (std::uint32_t op = 0; op < ops_ && fits; ++op) {
+      if (held_[op] <= capacity_) continue;
+      go_to(op);
       while (held_[op] > capacity_ && shorten(op)) {
       }
       while (held_[op] > capacity_ && fits) fits = keep_one_near(op);
@@ -51,6 +54,42 @@ class SlowRoom {
     return static_cast<std::int64_t>(trace_.tensors[gap.tensor].bytes.value);
   }
   static bool is_home(const Stay& gap) { return gap.last_use == 0 && gap.gone == 0; }  // no op uses it
+
+  // As add() of all, whatever their length.
+  void hold_all() {
+    std::vector<std::int64_t> change(std::size_t{ops_} + 1);
+    for (const Stay& gap : gaps_) {
+      std::uint32_t from = begin(gap), to = std::min(end(gap), from + ops_);
+      if (from >= to) continue;
+      if (from >= ops_) from -= ops_, to -= ops_;
+      change[from] += bytes(gap);
+      change[std::min(to, ops_)] -= bytes(gap);
+      if (to > ops_) change[0] += bytes(gap), change[to - ops_] -= bytes(gap);
+    }
+    std::int64_t held = 0;
+    for (std::uint32_t op = 0; op < ops_; ++op) held_[op] = held += change[op];
+  }
+
+  // When moves are under way, within the step.
+  void find_moves() {
+    const auto note = [&](std::uint32_t g, std::uint32_t from, std::uint32_t to) {
+      if (from >= to) return;
+      if (from >= ops_) from -= ops_, to -= ops_;
+      moves_.push_back({from, std::min(to, ops_), g});
+      if (to > ops_) moves_.push_back({0, std::min(to - ops_, ops_), g});
+    };
+    for (std::uint32_t g = 0; g < gaps_.size(); ++g) {
+      const Stay& gap = gaps_[g];
+      if (gap.fetch <= gap.gone || is_home(gap)) continue;
+      note(g, begin(gap), gap.gone);
+      if (gap.returns) note(g, gap.fetch, end(gap));
+    }
+    std::stable_sort(moves_.begin(), moves_.end(), [](const Move& a, const Move& b) { return a.from < b.from; });
+  }
+  void go_to(std::uint32_t op) {
+    for (; next_ < moves_.size() && moves_[next_].from <= op; ++next_) under_way_.push_back(next_);
+    std::erase_if(under_way_, [&](std::size_t m) { return moves_[m].to <= op; });
+  }
 
   void add(std::uint32_t from, std::uint32_t to, std::int64_t more) {
     if (from >= ops_) from -= ops_, to -= ops_;
@@ -75,8 +114,9 @@ class SlowRoom {
     std::int64_t most = least;
     Stay* best = nullptr;
     std::uint32_t later = 0, sooner = 0;
-    for (Stay& gap : gaps_) {
-      if (gap.fetch <= gap.gone || is_home(gap)) continue;
+    for (const std::size_t m : under_way_) {
+      Stay& gap = gaps_[moves_[m].gap];
+      if (gap.fetch <= gap.gone) continue;  // it stays near meanwhile
       if (const auto at = inside(begin(gap), gap.gone, op)) {
         const std::int64_t left = time_between(*at + 1, gap.gone) - costs_.out_ns[gap.tensor];
         if (left > most) most = left, best = &gap, later = *at - gap.last_use, sooner = gap.sooner;
@@ -88,9 +128,10 @@ class SlowRoom {
       }
     }
     if (best == nullptr) return false;
-    add(begin(*best), end(*best), -bytes(*best));
+    const std::uint32_t from = begin(*best), to = end(*best);
     best->later = later, best->sooner = sooner;
-    add(begin(*best), end(*best), bytes(*best));
+    add(from, begin(*best), -bytes(*best));
+    add(end(*best), to, -bytes(*best));
     return true;
   }
 
@@ -147,6 +188,13 @@ class SlowRoom {
   std::vector<std::int64_t> held_;    // [op]: bytes in the slow tier
   std::vector<std::int64_t> starts_;  // [op]: when it begins without stalls, of two steps
   std::optional<Room> near_;
+  struct Move {
+    std::uint32_t from = 0, to = 0;  // ops
+    std::uint32_t gap = 0;
+  };
+  std::vector<Move> moves_;  // by `from`
+  std::size_t next_ = 0;     // of them, the first that begins after the op at hand
+  std::vector<std::size_t> under_way_;
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ std::optional<Error> too_much_for_all_tiers(const Trace& trace, const Machine& m
 
 // Evictions are issued later and fetches are due sooner at ops where the slow tier would hold more than it can; where
 // that is not enough, tensors stay that fast memory has room for. False where it still holds too much at some op.
-// O(stays + ops); at each op that is too full, times the moves that are under way there.
+// O(stays log stays + ops); at each op that is too full, the square of the moves that are under way there.
 bool fit_slow_tier(const Trace& trace, const Costs& costs, const Machine& machine, const Setting& setting,
                    std::vector<Stay>& gaps);
 
