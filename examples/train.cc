@@ -280,7 +280,9 @@ void require_sense(const Arguments& arguments) {
     throw std::runtime_error("the model 'script' is a TorchScript file: name it with --script");
   const std::string slow =
       options.slow.substr(0, options.slow.ends_with("B/s") ? options.slow.rfind('@') : std::string::npos);
-  if (!slow.starts_with("nvme:") && slow != "host" && !slow.starts_with("host:") && !slow.starts_with("numa:"))
+  const std::string scheme = slow.substr(0, slow.find_first_of(":@"));
+  const bool names_a_place = slow.find(':') != std::string::npos;
+  if (scheme != "host" && !(names_a_place && (scheme == "nvme" || scheme == "numa")))
     throw std::runtime_error("there is no slow tier '" + slow +
                              "'; write nvme:DIRECTORY, host, numa:NODE, host:SIZE+nvme:DIRECTORY, or "
                              "numa:NODE+nvme:DIRECTORY");
@@ -355,9 +357,10 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
       ->capture_default_str();
   app.add_option("--policy", options.policy, "what decides which bytes move when (vedette plan --list tells them)")
       ->capture_default_str();
-  app.add_option("--slow", options.slow,
-                 "where the rest waits: nvme:DIRECTORY, host, numa:NODE, host:SIZE+nvme:DIRECTORY, or "
-                 "numa:NODE+nvme:DIRECTORY; with @500MB/s or @0.5GB/s after it, no faster")
+  app.add_option(
+         "--slow", options.slow,
+         "where the rest waits: nvme:DIRECTORY, host, numa:NODE, host:SIZE+nvme:DIRECTORY, or "
+         "numa:NODE+nvme:DIRECTORY; with @500MB/s or @0.5GB/s after it, no faster; host@optane-2019 plays other memory")
       ->capture_default_str();
   app.add_option("--fast", options.fast, "whose memory the budget is of: dram, or numa:NODE for that node's alone")
       ->capture_default_str();
