@@ -29,11 +29,14 @@ std::uint64_t copy_speed() {
 }  // namespace
 
 void make_as_slow(Stack& stack, const SlowMemory& as) {
-  const auto here = static_cast<double>(copy_speed());
+  // Memory carries each byte of a copy twice: it is read, and written elsewhere. So much it carries for one thread.
+  const auto copy = static_cast<double>(copy_speed()), here = 2 * copy;
   const auto share = [&](std::uint64_t speed) {
     return static_cast<double>(speed) / static_cast<double>(as.fast_bytes_per_s);
   };
-  const auto copied = [&](std::uint64_t speed) { return static_cast<std::uint64_t>(here * share(speed)); };
+  const auto copied = [&](std::uint64_t speed) {
+    return static_cast<std::uint64_t>(std::min(copy, here * share(speed)));
+  };
   // A use in place takes 1 / share as long as one of fast memory, whose time the op has spent already.
   const auto beside = [&](std::uint64_t speed) {
     return static_cast<std::uint64_t>(here * share(speed) / (1 - share(speed)));
