@@ -60,6 +60,10 @@ class Arena {
   std::uint64_t offset_of(const void* address) const noexcept {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - base());
   }
+  bool has(const void* address) const noexcept {  // within it
+    const auto* const at = static_cast<const std::byte*>(address);
+    return at >= base() && at < base() + bytes().value;
+  }
   ChunkRange chunks_of(std::uint64_t offset, std::uint64_t bytes) const noexcept;
   bool is_small(std::uint64_t bytes, std::uint64_t alignment) const noexcept {
     return heap_.is_small(bytes) && alignment <= 64;

@@ -1,265 +1,54 @@
-// Tensors come and go: places, chunks in fast memory, entries of the log. And the beginning and end of a session.
 #include "session/core.h"
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
 #include <utility>
 
-#include "base/assert.h"
-#include "base/gpu_name.h"
-#include "base/readable.h"
-#include "engine/engine.h"
 #include "model/wear.h"
-#include "session/fast_memory.h"
-#include "session/registry.h"
 
 namespace vedette::detail {
 
-SessionCore::SessionCore(SessionOptions options, Mapping arena)
+SessionCore::SessionCore(SessionOptions options, Mapping arena, Heap::Chunks use)
     : options_(std::move(options)),
       messages_(options_.on_message, options_.on_progress),
-      arena_(std::move(arena), options_.chunk,
-             is_host_memory(options_.fast) ? Heap::Chunks::shared : Heap::Chunks::of_one_tensor) {}
+      arena_(std::move(arena), options_.chunk, use) {}
 
-void SessionCore::start(Memory memory) {
-  executor_ = std::move(memory.executor);
-  tracking_ = std::move(memory.tracking);
-  if (!is_host_memory(options_.fast)) logger_.computes_on(options_.fast);
+void SessionCore::start(Opened opened) {
+  executor_ = std::move(opened.executor);
+  if (executor_->traits().whole_tensors) logger_.computes_on(options_.fast);
   if (auto* const births = dynamic_cast<BirthObserver*>(options_.observer); births != nullptr && births->wants_births())
     logger_.watch_births(births);
-  Machine machine = std::move(memory.machine);
+  Machine machine = std::move(opened.machine);
   machine.can_recompute =
       options_.recompute.value_or(Recompute::off) != Recompute::off && executor_->scratch() != nullptr;
-  plans_.start(std::move(machine), memory.frames);
-  if (!plans_.machine().can_recompute) return;
-  recomputer_ = std::make_unique<Recomputer>(Recomputer::Parts{.mutex = mutex_,
-                                                               .arena = arena_,
-                                                               .logger = logger_,
-                                                               .executor = *executor_,
-                                                               .frames = plans_.making().frames_now(),
-                                                               .observer = options_.observer});
+  const bool recomputes = machine.can_recompute;
+  plans_.start(std::move(machine), opened.frames);
+  steps_.start(std::move(opened.tracking));
+  if (recomputes) steps_.drops().start(plans_.making().frames_now());
 }
 
 void SessionCore::close() noexcept {
   executor_->end_resizing();
-  follower_.reset();
-  plans_.stop();
+  memory_.leave_pressure();
+  plans_.making().clear();
   {
     const std::lock_guard lock(mutex_);
-    logger_.end_step();
-    executor_->tell_what_did_not_fit();
-    finish_profiling();
-    plans_.leave();
+    steps_.close();
   }
   const Counters all = counters();
   if (const auto line = signs_.ended(all, rated_endurance(options_.max_writes))) messages_.post_progress(*line);
   if (const auto sentence = signs_.forgotten(all)) messages_.post(*sentence);
   messages_.deliver();
-  if (recomputer_ != nullptr) recomputer_->stop();
+  steps_.drops().stop();
   executor_->forget_plan();
   executor_->set_observer(nullptr);
-  wind_down({~std::uint64_t{0}});
+  memory_.wind_down({~std::uint64_t{0}});
   messages_.end();
   open_ = false;  // from now on the last release ends it
   end_if_empty();
 }
 
-Bytes SessionCore::wind_down(Bytes most) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (executor_ == nullptr || arena_.empty()) return {};
-  if (op_depth_ == 0) plans_.forget_buckets();  // a running op looks into its own
-  const std::uint64_t chunks = std::min<std::uint64_t>(most.value / options_.chunk.value, plans_.frames());
-  return {executor_->wind_down(static_cast<std::uint32_t>(chunks)) * options_.chunk.value};
-}
-
-Bytes SessionCore::may_keep() const noexcept {
-  const std::lock_guard lock(mutex_);
-  if (executor_ == nullptr || arena_.empty()) return {};
-  return {executor_->may_keep() * options_.chunk.value};
-}
-
-// Last words: the thread that dies may hold the lock, so tensors are named only where no thread does.
-std::string SessionCore::describe(ChunkIndex chunk) const {
-  const std::byte* const begin = arena_.base() + chunk.value * options_.chunk.value;
-  std::array<char, 64> range;
-  std::snprintf(range.data(), range.size(), "%p to %p", static_cast<const void*>(begin),
-                static_cast<const void*>(begin + options_.chunk.value));
-  std::string text = "chunk " + std::to_string(chunk.value) + " of the arena (" + range.data();
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (lock) text += arena_.names_in(chunk, 3);
-  return text + ")";
-}
-
-// --- births ----------------------------------------------------------------------------------------------------------
-
-namespace {
-
-// Why no memory can be given for `allocation` in an arena of `arena` bytes, whatever is free.
-std::optional<Error> refusal(const AllocateOptions& allocation, Bytes arena) {
-  if (allocation.alignment.value > 4096 || (allocation.alignment.value & (allocation.alignment.value - 1)) != 0)
-    return Error{.cause = Cause::unsupported, .message = "alignment must be a power of two of at most 4096 bytes"};
-  if (allocation.bytes > arena)
-    return Error{.cause = Cause::out_of_memory,
-                 .message = "allocation of " + readable_exactly(allocation.bytes) + " is larger than the arena"};
-  return std::nullopt;
-}
-
-}  // namespace
-
-bool SessionCore::in_op_of_this_thread() const noexcept {
-  return op_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id() && op_depth_ > 0 && logger_.running();
-}
-
-Result<std::byte*> SessionCore::allocate(const AllocateOptions& allocation) {
-  const std::uint64_t bytes = std::max<std::uint64_t>(allocation.bytes.value, 1);
-  if (auto refused = refusal(allocation, arena_.bytes())) return *std::move(refused);
-  const bool of_op =
-      !arena_.is_small(bytes, allocation.alignment.value) && !allocation.scratch && in_op_of_this_thread();
-  if (of_op) before_birth(bytes);
-  Arena::Place place;
-  bool watched = false;
-  {
-    const std::lock_guard lock(mutex_);
-    auto taken = take_place(allocation, bytes);
-    if (!taken) return taken.error();
-    place = *taken;
-    if (place.slab) {
-      arena_.add_small(place);
-      return arena_.base() + place.offset;
-    }
-    watched = log_birth(place, allocation);
-    if (of_op) op_.born(place.chunks);
-  }
-  auto born = allocation.copied_from == 0
-                  ? executor_->born(place.chunks, {place.bytes})
-                  : executor_->born_as_copy(place.chunks, {place.bytes}, allocation.copied_from);
-  if (!born) {
-    const std::lock_guard lock(mutex_);
-    if (rest_.rests()) {
-      executor_->end_rest();
-      rest_.wake();
-    }
-    undo_birth(place);
-    return born.error();
-  }
-  if (watched) expect_writes(place);
-  return arena_.base() + place.offset;
-}
-
-// A small tensor on pages of its own has an entry of some hundred bytes in the log. In a step with this many entries
-// the others go to the slab, where they have none.
-constexpr std::size_t most_logged_for_small = 16'384;
-
-Result<Arena::Place> SessionCore::take_place(const AllocateOptions& allocation, std::uint64_t bytes) {
-  const bool small = arena_.is_small(bytes, allocation.alignment.value);
-  Arena::Wanted wanted{.bytes = bytes,
-                       .alignment = allocation.alignment.value,
-                       .lasting = allocation.persistent,
-                       .alone = small && !allocation.scratch && logger_.running() &&
-                                pages_ != nullptr &&  // profiling: one tensor a page
-                                logger_.log().tensors.size() < most_logged_for_small};
-  if (!small && !allocation.persistent && !allocation.scratch && logger_.running()) {
-    const std::uint32_t n = logger_.next_of_size(bytes);
-    const AddressPlan* const addresses = plans_.addresses();
-    const auto address = addresses != nullptr ? addresses->nth(bytes, n) : std::nullopt;
-    // A tensor may have outlived its life in the profile.
-    if (address && arena_.room_at(address->offset, bytes))
-      (address->in_zone ? wanted.planned : wanted.again) = address->offset;
-  }
-  // In chunks of its own: others may be dropped, and are not recomputed while a recipe runs.
-  const bool own_chunks = allocation.scratch && !small;
-  if (own_chunks) wanted.planned = arena_.reserve_zone(arena_.whole_chunks(bytes));
-  const auto place = own_chunks && !wanted.planned ? std::nullopt : arena_.take(wanted);
-  if (!place) return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up"};
-  if (auto there = ready(*place); !there) {
-    arena_.give_back(*place);
-    return there.error();
-  }
-  return *place;
-}
-
-// A slab chunk for which there was no room is tried again by the next allocation in it.
-Result<void> SessionCore::ready(const Arena::Place& place) {
-  const ChunkIndex chunk = place.chunks.first();
-  if (!place.slab || !arena_.slab_is_unborn(chunk)) return {};
-  if (auto born = executor_->born(place.chunks, {place.bytes}); !born) return born;
-  const bool wanted = arena_.slab_chunks_that_stay() < most_slab_chunks_that_stay(plans_.frames());
-  arena_.slab_is_born(chunk, wanted && executor_->hold(place.chunks).ok());
-  return {};
-}
-
-bool SessionCore::log_birth(const Arena::Place& place, const AllocateOptions& allocation) {
-  const bool in_step = logger_.running() && !allocation.scratch;
-  const bool in_op = op_depth_ > 0;
-  Live what;
-  what.scratch = allocation.scratch;
-  what.name = std::string(allocation.name);
-  what.kind = in_step ? logger_.kind_of_birth(allocation.kind) : allocation.kind;
-  if (in_step && (plans_.current() == nullptr || allocation.persistent)) what.site = logger_.site(in_op);
-  const Live& live = arena_.add(place, std::move(what));
-  if (!in_step) return false;
-  const std::uint32_t index = logger_.born(place.offset, live, in_op);
-  if (plans_.current() == nullptr) logger_.tell_birth(index);
-  if (may_drop())
-    recomputer_->lineage().born(index, in_op_of_this_thread() ? std::optional(logger_.next_op() - 1) : std::nullopt);
-  if (pages_ != nullptr) pages_->born(place.offset, place.bytes, index);
-  return pages_ != nullptr;
-}
-
-void SessionCore::undo_birth(const Arena::Place& place) {
-  if (logger_.running()) logger_.unborn(place.offset);
-  if (pages_ != nullptr) pages_->died(place.offset);
-  op_.died(place.chunks);
-  const auto dead = arena_.remove(place.offset);
-  if (!dead) return;
-  arena_.free_place(place.offset, *dead);
-  if (dead->scratch) arena_.release_zone(place.offset, arena_.whole_chunks(dead->bytes.value));
-}
-
-// Memory that was just allocated is written before it is read. Only of its whole pages, which no other tensor shares.
-void SessionCore::expect_writes(const Arena::Place& place) noexcept {
-  Engine* const engine = executor_->pages();
-  if (engine == nullptr || place.offset % page_size != 0) return;
-  const std::uint64_t chunk = options_.chunk.value,
-                      end = (place.offset + place.bytes + page_size - 1) / page_size * page_size;
-  for (const ChunkIndex c : place.chunks) {
-    const std::uint64_t from = std::max(place.offset, c.value * chunk),
-                        to = std::min(end, (c.value + std::uint64_t{1}) * chunk);
-    engine->expect_writes(arena_.base() + from, to - from, c);
-  }
-}
-
-// --- deaths ----------------------------------------------------------------------------------------------------------
-
 void SessionCore::release(std::byte* memory) noexcept {
-  const std::uint64_t offset = arena_.offset_of(memory);
-  while (const auto source = release_or_keep(offset)) recomputer_->make_before_death(*source);
+  memory_.release(memory);
   end_if_empty();
-}
-
-// Nullopt: the tensor is dead. Otherwise its number in the log: a group that is made from it has to be made first.
-std::optional<std::uint32_t> SessionCore::release_or_keep(std::uint64_t offset) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (const auto small = arena_.remove_small(offset)) {
-    if (!small->last) return std::nullopt;
-    executor_->died(ChunkRange::one(small->chunk));
-    arena_.free_slab_chunk(small->chunk);
-    return std::nullopt;
-  }
-  if (may_drop() && logger_.running())
-    if (const auto logged = logger_.logged(offset); logged && !recomputer_->let_die(*logged)) return logged;
-  const auto dead = arena_.remove(offset);
-  if (!dead) die("released memory of the arena that is not the beginning of a living tensor (released twice?)");
-  if (logger_.running() && !dead->scratch) logger_.died(offset, *dead);
-  if (pages_ != nullptr) pages_->died(offset);
-  const ChunkRange chunks = arena_.chunks_of(offset, dead->bytes.value);
-  op_.died(chunks);
-  executor_->died(chunks);  // before the address can be given out again
-  arena_.free_place(offset, *dead);
-  if (dead->scratch) arena_.release_zone(offset, arena_.whole_chunks(dead->bytes.value));
-  return std::nullopt;
 }
 
 void SessionCore::end_if_empty() noexcept {
@@ -269,98 +58,12 @@ void SessionCore::end_if_empty() noexcept {
     const std::lock_guard lock(mutex_);
     if (executor_ == nullptr || !arena_.empty()) return;
     ended = std::move(executor_);
-    plans_.forget();
-    logger_.forget();
-    rows_ = {};
-    times_ = {};
-    op_ = {};
+    steps_.forget();
   }
   ended.reset();
-  recomputer_.reset();  // the executor's threads asked it until now
+  steps_.drops().end();  // the executor's threads asked it until now
   arena_.unmap();
   ended_.store(true, std::memory_order_release);
-}
-
-// --- what the program says of its memory -----------------------------------------------------------------------------
-
-void SessionCore::label(const void* memory, std::string_view name, TensorKind kind) {
-  const std::lock_guard lock(mutex_);
-  if (owner_of(memory) != this) return;
-  const auto found = arena_.holding(memory);
-  if (found == arena_.tensors().end()) return;
-  arena_.label(found->first, name, kind);
-  logger_.label(found->first, kind);
-}
-
-Result<void> SessionCore::place(std::string_view names, std::string_view tier, Session::Placement as) {
-  const auto refusal = [&](std::string why) {
-    return Error{Cause::unsupported, "place(\"" + std::string(names) + "\"): " + std::move(why), 0};
-  };
-  const bool fast = tier == "fast", rule = as == Session::Placement::rule;
-  if (names.empty()) return refusal("no tensor is named so; write a pattern such as \"*.exp_avg*\"");
-  if (!fast && tier != "slow")
-    return refusal("\"" + std::string(tier) + "\" is no place for tensors; write \"fast\" or \"slow\"");
-  if (!fast && (machine().tiers.size() < 2 || !machine().tiers[1].addressable))
-    return refusal("nothing can be used in the slow memory of \"" + options_.slow +
-                   "\" without coming back; it can with slow = \"numa:1\", or \"host@cxl-2025\" to try it");
-  const std::lock_guard lock(mutex_);
-  logger_.named_places().add(
-      names, fast ? (rule ? Wish::fast_rule : Wish::fast_hint) : (rule ? Wish::slow_rule : Wish::slow_hint));
-  return {};
-}
-
-bool SessionCore::wants_shapes() const noexcept {
-  return options_.observer != nullptr && logger_.running() && plans_.current() == nullptr;
-}
-
-void SessionCore::shape(const void* memory, std::span<const std::int64_t> sizes) {
-  const std::lock_guard lock(mutex_);
-  if (owner_of(memory) != this) return;
-  const auto found = arena_.holding(memory);
-  if (found != arena_.tensors().end()) arena_.shape(found->first, sizes);
-}
-
-bool SessionCore::wants_uses_beside() const noexcept {
-  return executor_->traits().whole_tensors && logger_.running() && plans_.current() == nullptr;
-}
-
-void SessionCore::uses_beside(const Session::UseBeside& use) {
-  const std::lock_guard lock(mutex_);
-  if (op_depth_ > 0 && wants_uses_beside()) logger_.uses_beside(use);
-}
-
-Result<std::optional<ChunkRange>> SessionCore::hold(const void* memory, std::chrono::milliseconds patience) {
-  ChunkRange chunks;
-  {
-    const std::lock_guard lock(mutex_);
-    if (owner_of(memory) != this) return std::optional<ChunkRange>();
-    const auto found = arena_.holding(memory);
-    if (found != arena_.tensors().end()) {
-      chunks = arena_.chunks_of(found->first, found->second.bytes.value);
-    } else if (const auto small = arena_.slab_chunk_that_may_leave(memory)) {
-      chunks = ChunkRange::one(*small);
-    } else {
-      return std::optional<ChunkRange>();
-    }
-  }
-  const bool made_first = recomputer_ != nullptr && executor_->traits().whole_tensors;
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (true) {
-    if (made_first) recomputer_->make({&chunks, 1}, {});
-    const auto held = executor_->hold(chunks);
-    if (held) return std::optional(chunks);
-    if (made_first && held.error().cause == Cause::infeasible) continue;  // the op thread has dropped it meanwhile
-    if (std::chrono::steady_clock::now() < deadline) {                    // an op ends, or another scope
-      constexpr std::chrono::milliseconds between_attempts{1};
-      std::this_thread::sleep_for(between_attempts);
-      continue;
-    }
-    return held.error();
-  }
-}
-
-void SessionCore::release_hold(ChunkRange chunks) noexcept {
-  if (executor_ != nullptr) executor_->release_hold(chunks);
 }
 
 // --- figures ---------------------------------------------------------------------------------------------------------
@@ -373,8 +76,8 @@ Counters SessionCore::counters() const noexcept {
   counters.peak_bytes.value = arena_.peak_bytes();
   counters.steps = logger_.step();
   counters.elapsed_ns = static_cast<std::uint64_t>(signs_.elapsed().value);
-  counters.disk_bytes_out = written_to_disk(counters, machine());
-  count_recomputed(counters);
+  counters.disk_bytes_out = written_to_disk(counters, plans_.machine());
+  steps_.drops().count(counters);
   return counters;
 }
 
@@ -386,13 +89,6 @@ const Trace* SessionCore::trace() const noexcept {
 std::vector<PlannedStep> SessionCore::planned_steps() const {
   const std::lock_guard lock(mutex_);
   return plans_.planned_steps();
-}
-
-Bytes SessionCore::smallest_budget() const noexcept {
-  const std::uint64_t op = executor_->largest_op_chunks();
-  const std::uint64_t beside = executor_->traits().whole_tensors ? 0 : Executor::chunks_beside_op;
-  const std::uint64_t chunks = op == 0 ? 0 : op + beside;
-  return std::max(executor_->budget_for({chunks * options_.chunk.value}), least_fast_memory(options_));
 }
 
 }  // namespace vedette::detail

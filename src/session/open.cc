@@ -119,7 +119,7 @@ Result<std::optional<NodeIndex>> node_of(const SessionOptions& options) {
 }
 
 // Engine, memory and tracker over the store of a stack.
-Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detail::Stack stack, Bytes kept_by_closed) {
+Result<detail::SessionCore::Opened> open_memory(detail::SessionCore& core, detail::Stack stack, Bytes kept_by_closed) {
   const SessionOptions& o = core.options();
   const auto chunks = static_cast<std::uint32_t>(core.arena().bytes().value / o.chunk.value);
   const auto frames = static_cast<std::uint32_t>(o.fast_memory.value / o.chunk.value);
@@ -137,8 +137,8 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
                     .read_in_place = stack.read_in_place,
                     .write_in_place = stack.write_in_place,
                     .on_message = [&core](std::string_view sentence) { core.post(sentence); },
-                    .describe = [&core](ChunkIndex chunk) { return core.describe(chunk); },
-                    .on_dropped_wanted = [&core](ChunkIndex chunk) { core.dropped_chunk_wanted(chunk); },
+                    .describe = [&core](ChunkIndex chunk) { return core.memory().describe(chunk); },
+                    .on_dropped_wanted = [&core](ChunkIndex chunk) { core.steps().drops().note(chunk); },
                     .kept_by_closed = kept_by_closed});
   auto memory = open_best_memory({.arena = core.arena().base(),
                                   .chunks = chunks,
@@ -149,7 +149,7 @@ Result<detail::SessionCore::Memory> open_memory(detail::SessionCore& core, detai
                                   .node = *node,
                                   .on_fault = [e = engine.get()](const Fault& fault) { e->fault(fault); }});
   if (!memory) return memory.error();
-  detail::SessionCore::Memory opened;
+  detail::SessionCore::Opened opened;
   if (o.profile != ProfileTicks::operands) {
     auto chosen = choose_tracker(o.tracker, **memory);
     if (!chosen && o.tracker != "best") return chosen.error();
@@ -222,7 +222,7 @@ Result<std::unique_ptr<Session>> Session::open(SessionOptions options) try {
   auto registered = detail::register_session(std::move(*core));
   if (!registered) return registered.error();
   const SessionOptions& o = (*registered)->options();
-  if (o.pressure) (*registered)->follow_pressure();
+  if (o.pressure) (*registered)->memory().follow_pressure();
   if (o.observer != nullptr) {
     o.observer->opened(machine, o.policy, o.fast_memory, o.chunk);
     o.observer->moves_by((*registered)->mechanism());

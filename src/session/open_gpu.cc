@@ -71,8 +71,8 @@ Result<std::unique_ptr<cuda::FaultRecords>> open_faults(const SessionOptions& op
   return cuda::FaultRecords::open(kinds);
 }
 
-SessionCore::Tracking tracking_of(std::shared_ptr<const cuda::Device> device, const GpuMemory& memory, Bytes budget,
-                                  std::unique_ptr<cuda::FaultRecords> faults) {
+Tracking tracking_of(std::shared_ptr<const cuda::Device> device, const GpuMemory& memory, Bytes budget,
+                     std::unique_ptr<cuda::FaultRecords> faults) {
   static constexpr TrackerKind kind{managed_tracker, FrameKind::fast, nullptr};
   const auto address_of = [&memory](const std::byte* name) -> cuda::Address { return memory.address(name); };
   const cuda::ManagedTracker::Memory range{
@@ -126,7 +126,7 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
   if (reports != nullptr) options.observer = reports.get();
   const std::string fast = options.fast;
   const Bytes tables = options.table_memory;
-  auto core = std::make_unique<SessionCore>(std::move(options), std::move(*names));
+  auto core = std::make_unique<SessionCore>(std::move(options), std::move(*names), Heap::Chunks::of_one_tensor);
   auto executor = GpuExecutor::make(*device,
                                     {.budget = places,
                                      .most = std::max(places, all_of(**device)),
@@ -142,7 +142,7 @@ Result<std::unique_ptr<SessionCore>> open_gpu_core(SessionOptions options) {
                                      .say = [core = core.get()](std::string_view words) { core->post(words); }},
                                     std::move(below->disk));
   if (!executor) return executor.error();
-  SessionCore::Memory memory;
+  SessionCore::Opened memory;
   memory.executor = std::move(*executor);
   memory.machine = machine_of_gpu(fast, places, unit, *below);
   memory.frames = static_cast<std::uint32_t>(places.value / name_unit.value);

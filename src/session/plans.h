@@ -8,8 +8,8 @@
 // What always holds: current() is the bucket whose ops are the running step's so far, or nullptr. The addresses of a
 // bucket's zone are given back when the bucket goes.
 //
-// Lock rule: the session's lock guards it, but for wait_for_made(), which waits. Only the op thread changes what
-// current() is, so that thread reads it without.
+// Lock rule: the session's lock guards it. Only the op thread changes what current() is, so that thread reads it
+// without.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -37,7 +37,6 @@ class Plans {
         reports_(session),
         making_(session, buckets_, reports_) {}
   void start(Machine machine, std::uint32_t frames);
-  void stop() { making_.clear(); }                                 // waits
   bool makes_any() const noexcept { return making_.makes_any(); }  // beside
   void forget_buckets() { buckets_.clear(); }                      // no op runs
   void forget();
@@ -47,7 +46,6 @@ class Plans {
   std::uint32_t frames() const noexcept { return making_.frames(); }  // of fast memory, for which plans are made
 
   // --- a step ------------------------------------------------------------------------------------------------------
-  std::vector<std::unique_ptr<PlanInMaking>> wait_for_made() { return making_.wait_for_made(); }
   void begin_step();
   void leave() { buckets_.leave(); }  // the step follows no plan any more
   struct RanStep {                    // as it ended

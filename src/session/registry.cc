@@ -116,8 +116,8 @@ KeptByClosed shrink_closed_sessions(Bytes most) noexcept {
     for (std::size_t i = 0; i < count; ++i) {
       SessionCore* const core = entry(i).core;
       if (core == nullptr || core->is_open() || core->inherited()) continue;
-      kept[i] = core->wind_down(share_of(i));
-      at_most = at_most + core->may_keep();
+      kept[i] = core->memory().wind_down(share_of(i));
+      at_most = at_most + core->memory().may_keep();
     }
     return kept;
   };

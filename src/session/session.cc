@@ -42,7 +42,7 @@ void deliver_or(detail::SessionCore& core, Undo undo) {
 StepScope::~StepScope() {
   const Uncancelled in_here;
   if (session_.is_off()) return;
-  session_.core_->end_step();
+  session_.core_->steps().end_step();
   session_.end_shared_step();
   session_.core_->deliver_messages();
 }
@@ -50,18 +50,18 @@ StepScope::~StepScope() {
 OpScope::~OpScope() {
   const Uncancelled in_here;
   if (session_.is_off()) return;
-  session_.core_->end_op();
+  session_.core_->steps().end_op();
   session_.core_->deliver_messages();
 }
 
 LayerScope::~LayerScope() {
   const Uncancelled in_here;
-  if (!session_.is_off()) session_.core_->pop_layer();
+  if (!session_.is_off()) session_.core_->steps().pop_layer();
 }
 
 ResidentScope::~ResidentScope() {
   const Uncancelled in_here;
-  if (core_ != nullptr && !core_->inherited()) core_->release_hold(ChunkRange::of({first_}, count_));
+  if (core_ != nullptr && !core_->inherited()) core_->memory().release_hold(ChunkRange::of({first_}, count_));
 }
 
 // --- session ---------------------------------------------------------------------------------------------------------
@@ -70,8 +70,8 @@ Session::Session(detail::SessionCore* core, std::unique_ptr<detail::Lease> lease
     : core_(core), lease_(std::move(lease)) {
   if (lease_ == nullptr) return;
   lease_->follow([core](Bytes bytes, bool waits_for_turn) {
-    const auto resized = core->set_fast_memory(bytes, waits_for_turn);
-    return resized ? resized->now : core->budget();
+    const auto resized = core->memory().set_fast_memory(bytes, waits_for_turn);
+    return resized ? resized->now : core->memory().budget();
   });
 }
 
@@ -95,7 +95,7 @@ Result<std::byte*> Session::allocate(const AllocateOptions& options) {
   const Uncancelled in_here;
   if (in_child()) return inherited_by_a_child();
   if (is_off()) return switched_off_error();
-  auto memory = core_->allocate(options);
+  auto memory = core_->memory().allocate(options);
   deliver_or(*core_, [&] {
     if (memory) core_->release(*memory);
   });
@@ -114,89 +114,91 @@ bool Session::owns(const void* memory) noexcept { return detail::owner_of(memory
 
 void Session::label(const void* memory, std::string_view name, TensorKind kind) {
   const Uncancelled in_here;
-  if (!is_off()) core_->label(memory, name, kind);
+  if (!is_off()) core_->memory().label(memory, name, kind);
 }
 
 Result<void> Session::place(std::string_view names, std::string_view tier, Placement as) {
   const Uncancelled in_here;
   if (in_child()) return inherited_by_a_child();
-  return is_off() ? Result<void>() : core_->place(names, tier, as);
+  return is_off() ? Result<void>() : core_->memory().place(names, tier, as);
 }
 
-bool Session::wants_shapes() const noexcept { return !is_off() && core_->wants_shapes(); }
+bool Session::wants_shapes() const noexcept { return !is_off() && core_->steps().wants_shapes(); }
 
 void Session::shape(const void* memory, std::span<const std::int64_t> sizes) {
   const Uncancelled in_here;
-  if (!is_off()) core_->shape(memory, sizes);
+  if (!is_off()) core_->memory().shape(memory, sizes);
 }
 
-bool Session::wants_uses_beside() const noexcept { return !is_off() && core_->wants_uses_beside(); }
+bool Session::wants_uses_beside() const noexcept { return !is_off() && core_->steps().wants_uses_beside(); }
 
 void Session::uses_beside(const UseBeside& use) {
   const Uncancelled in_here;
-  if (!is_off()) core_->uses_beside(use);
+  if (!is_off()) core_->steps().uses_beside(use);
 }
 
 StepScope Session::step() {
   const Uncancelled in_here;
   if (is_off()) return StepScope(*this);
   if (lease_ != nullptr) lease_->begin_step();
-  core_->begin_step();
-  deliver_or(*core_, [&] { core_->end_step(); });
+  core_->steps().begin_step();
+  deliver_or(*core_, [&] { core_->steps().end_step(); });
   return StepScope(*this);
 }
 
 void Session::end_shared_step() {
   if (lease_ == nullptr) return;
   const Counters counters = core_->counters();
-  lease_->end_step(
-      {static_cast<std::int64_t>(counters.stall_ns)},
-      detail::needs_of(core_->options().chunk, lease_->most(), core_->smallest_budget(), {counters.peak_bytes.value}));
+  lease_->end_step({static_cast<std::int64_t>(counters.stall_ns)},
+                   detail::needs_of(core_->options().chunk, lease_->most(), core_->memory().smallest_budget(),
+                                    {counters.peak_bytes.value}));
 }
 
 LayerScope Session::layer(std::string_view name, Phase phase) {
   const Uncancelled in_here;
-  if (!is_off()) core_->push_layer(name, phase);
+  if (!is_off()) core_->steps().push_layer(name, phase);
   return LayerScope(*this);
 }
 
 void Session::mark_layer(std::string_view name, Phase phase) {
   const Uncancelled in_here;
-  if (!is_off()) core_->mark_layer(name, phase);
+  if (!is_off()) core_->steps().mark_layer(name, phase);
 }
 
 OpScope Session::op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,
                     std::span<const Part> parts, Bytes result) {
   const Uncancelled in_here;
   if (is_off()) return OpScope(*this);
-  core_->begin_op(name, reads, writes, parts, result);
-  deliver_or(*core_, [&] { core_->end_op(); });
+  core_->steps().begin_op(name, reads, writes, parts, result);
+  deliver_or(*core_, [&] { core_->steps().end_op(); });
   return OpScope(*this);
 }
 
-bool Session::wants_ops() noexcept { return in_child() || (!is_off() && core_->wants_ops()); }
+bool Session::wants_ops() noexcept { return in_child() || (!is_off() && core_->steps().wants_ops()); }
 
 void Session::hear_ops() noexcept {
-  if (!is_off()) core_->hear_ops();
+  if (!is_off()) core_->steps().hear_ops();
 }
 
-bool Session::wants_recipe() const noexcept { return !is_off() && core_->wants_recipe(); }
+bool Session::wants_recipe() const noexcept { return !is_off() && core_->steps().ops().wants_recipe(); }
 
 void Session::keep_recipe(std::unique_ptr<Recipe> recipe) {
-  if (!is_off()) core_->keep_recipe(std::move(recipe));
+  if (!is_off()) core_->steps().ops().keep_recipe(std::move(recipe));
 }
 
-bool Session::may_be_dropped(const void* memory) const noexcept { return !is_off() && core_->may_be_dropped(memory); }
+bool Session::may_be_dropped(const void* memory) const noexcept {
+  return !is_off() && core_->memory().may_be_dropped(memory);
+}
 
 ResidentScope Session::resident(const void* memory, std::chrono::milliseconds patience, NoRoom no_room) {
   const Uncancelled in_here;
   if (is_off()) return ResidentScope(nullptr, 0, 0);
-  const auto held = core_->hold(memory, patience);
+  const auto held = core_->memory().hold(memory, patience);
   if (!held && no_room == NoRoom::is_thrown) throw Failure(held.error());
   if (!held) core_->post(held.error().message);
   const std::optional<ChunkRange> chunks = held ? *held : std::nullopt;
   deliver_or(*core_, [&] {
-    if (chunks) core_->release_hold(*chunks);
+    if (chunks) core_->memory().release_hold(*chunks);
   });
   return chunks ? ResidentScope(core_, chunks->first().value, chunks->size()) : ResidentScope(nullptr, 0, 0);
 }
@@ -210,27 +212,29 @@ std::optional<Error> Session::take_error() {
   return is_off() ? std::nullopt : core_->take_error();
 }
 
-Bytes Session::smallest_budget() const noexcept { return is_off() ? Bytes{} : core_->smallest_budget(); }
+Bytes Session::smallest_budget() const noexcept { return is_off() ? Bytes{} : core_->memory().smallest_budget(); }
 
-Bytes Session::budget() const noexcept { return core_ == nullptr ? Bytes{} : core_->budget(); }
+Bytes Session::budget() const noexcept { return core_ == nullptr ? Bytes{} : core_->memory().budget(); }
 
 Result<FastMemory> Session::set_fast_memory(Bytes bytes) {
   const Uncancelled in_here;
   if (in_child()) return inherited_by_a_child();
   if (core_ == nullptr) return FastMemory{.asked = bytes};
-  auto resized = core_->set_fast_memory(bytes);
+  auto resized = core_->memory().set_fast_memory(bytes);
   core_->deliver_messages();
   return resized;
 }
 
 std::string_view Session::phase() const noexcept {
   if (core_ == nullptr) return "off";
-  return in_child() ? std::string_view() : core_->phase();
+  return in_child() ? std::string_view() : core_->steps().phase();
 }
 
 std::string Session::mechanism() const { return core_ == nullptr ? "nothing moves" : core_->mechanism(); }
 
-std::string_view Session::tracker() const noexcept { return core_ == nullptr ? std::string_view() : core_->tracker(); }
+std::string_view Session::tracker() const noexcept {
+  return core_ == nullptr ? std::string_view() : core_->steps().profiling().tracker();
+}
 
 Machine Session::machine() const { return is_off() ? Machine{} : core_->machine(); }
 const Trace* Session::trace() const noexcept { return is_off() ? nullptr : core_->trace(); }

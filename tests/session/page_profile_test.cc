@@ -383,7 +383,7 @@ TEST(PageProfileWithoutSource, FallsBackToOperandsAndSaysSoOnce) {
                                 .on_message = [&](std::string_view m) { messages.append(m).append("\n"); }});
   ASSERT_TRUE(session.ok());
   Loop loop(**session);
-  loop.core().see_no_pages();
+  loop.core().steps().profiling().see_no_pages();
   for (int s = 0; s < 4; ++s) loop.step(static_cast<std::uint64_t>(s) * 7 + 1);
   EXPECT_EQ(loop.result(), right);
   EXPECT_TRUE((*session)->trace()->pages.empty());

@@ -131,8 +131,8 @@ TEST_P(AddressesOfTheDead, AreGivenOutWhenTheirChunksAreDead) {
   Dying& dying = *executor;
   core.start({.executor = std::move(executor), .machine = {}, .frames = 16});
   const std::size_t bytes = GetParam();
-  std::byte* const first = core.allocate({.bytes = {bytes}}).value();
-  dying.on_death = [&] { return core.allocate({.bytes = chunk}).value(); };
+  std::byte* const first = core.memory().allocate({.bytes = {bytes}}).value();
+  dying.on_death = [&] { return core.memory().allocate({.bytes = chunk}).value(); };
   core.release(first);
   EXPECT_FALSE(dying.early);
   std::byte* const next = dying.answer.get();

@@ -114,7 +114,7 @@ class ReplayPlayer final : public Player {
     engine_ = engine.get();
     engine->start(std::move(memory));
     const std::vector<Tier> slow = {{.name = "host", .capacity = detail::no_limit, .addressable = false}};
-    detail::SessionCore::Memory opened;
+    detail::SessionCore::Opened opened;
     opened.executor = std::move(engine);
     opened.machine = detail::machine_of(budget, chunk, slow, habits);
     opened.frames = frames;
@@ -130,7 +130,7 @@ class ReplayPlayer final : public Player {
   }
 
   Tensor make(std::size_t bytes, bool lasting) override {
-    std::byte* const memory = core_->allocate({.bytes = {bytes}, .persistent = lasting}).value();
+    std::byte* const memory = core_->memory().allocate({.bytes = {bytes}, .persistent = lasting}).value();
     tensors_.push_back({memory, core_->arena().chunks_of(core_->arena().offset_of(memory), bytes)});
     for (const ChunkIndex c : tensors_.back().chunks) ++held_[c.value].live;
     return tensors_.size() - 1;
@@ -140,17 +140,19 @@ class ReplayPlayer final : public Player {
     for (const ChunkIndex c : tensors_[tensor].chunks)
       if (Held& held = held_[c.value]; --held.live == 0) held.last = 0;
   }
-  void is_weight(Tensor tensor) override { core_->label(tensors_[tensor].memory, "weight", TensorKind::weight); }
+  void is_weight(Tensor tensor) override {
+    core_->memory().label(tensors_[tensor].memory, "weight", TensorKind::weight);
+  }
   void step(const Body& body) override {
-    core_->begin_step();
+    core_->steps().begin_step();
     body();
-    core_->end_step();
+    core_->steps().end_step();
   }
   void op(std::string_view name, const Tensors& reads, const Tensors& writes, const Body& body) override {
     const std::vector<const void*> read = addresses(reads), written = addresses(writes);
-    core_->begin_op(name, read, written, {}, {});
+    core_->steps().begin_op(name, read, written, {}, {});
     body();
-    core_->end_op();
+    core_->steps().end_op();
     turns();
   }
   void make_of(Tensor out, const Tensors& from) override { change(out, from); }
@@ -163,7 +165,7 @@ class ReplayPlayer final : public Player {
   std::uint64_t sum(Tensor tensor) override { return access(tensor, false), 0; }
 
   Counters counters() const { return core_->counters(); }
-  std::string_view phase() const { return core_->phase(); }
+  std::string_view phase() const { return core_->steps().phase(); }
   Nanoseconds time() { return program_.now(); }  // since the session was opened
 
  private:

@@ -5,30 +5,20 @@
 #include <vector>
 
 #include "base/readable.h"
-#include "session/core.h"
 #include "session/fast_memory.h"
+#include "session/memory.h"
 
 namespace vedette::detail {
 
-Bytes SessionCore::budget() const noexcept { return executor_->budget() + options_.table_memory; }
+Bytes Memory::budget() const noexcept { return executor_->budget() + options_.table_memory; }
 
-// With the lock. A step's thread waits for the passes of others that it calls.
-Executor::Caller SessionCore::caller() const {
-  const std::thread::id here = std::this_thread::get_id(), ops = op_thread_.load(std::memory_order_relaxed);
-  const bool runs = op_depth_ > 0;
-  if (runs && ops == here) return Executor::Caller::in_its_op;
-  const bool first = ops == std::thread::id() && begin_.thread == std::thread::id();
-  return !runs && (first || ops == here || begin_.thread == here) ? Executor::Caller::between_ops
-                                                                  : Executor::Caller::another_thread;
-}
-
-Result<FastMemory> SessionCore::set_fast_memory(Bytes asked, bool waits_for_turn) {
+Result<FastMemory> Memory::set_fast_memory(Bytes asked, bool waits_for_turn) {
   auto got = resize(asked, waits_for_turn);
   if (got && follower_ != nullptr) follower_->program_wants(asked);
   return got;
 }
 
-void SessionCore::follow_pressure() {
+void Memory::follow_pressure() {
   PressureSources::Options sources = PressureSources::of_this_process();
   sources.gpu = executor_->bus_id();
   follower_ = std::make_unique<PressureFollower>(
@@ -39,7 +29,7 @@ void SessionCore::follow_pressure() {
                                 .say = [this](std::string_view sentence) { messages_.post(sentence); }});
 }
 
-Result<FastMemory> SessionCore::resize(Bytes asked, bool waits_for_turn) {
+Result<FastMemory> Memory::resize(Bytes asked, bool waits_for_turn) {
   if (!executor_->traits().whole_tensors) {
     SessionOptions size;
     size.fast_memory = asked;
@@ -55,14 +45,14 @@ Result<FastMemory> SessionCore::resize(Bytes asked, bool waits_for_turn) {
   Executor::Caller from{};
   {
     const std::lock_guard lock(mutex_);
-    from = waits_for_turn ? Executor::Caller::waits_for_turn : caller();
-    if (waits_for_turn) hear_ops();  // one that rests, too
+    from = waits_for_turn ? Executor::Caller::waits_for_turn : steps_.caller();
+    if (waits_for_turn) steps_.hear_ops();  // one that rests, too
     const auto fewer = static_cast<std::uint32_t>(wanted.value / options_.chunk.value);
     const std::vector<ChunkIndex> leave = arena_.let_slab_leave(most_slab_chunks_that_stay(fewer));
     for (const ChunkIndex c : leave) executor_->release_hold(ChunkRange::one(c));
     plans_.making().leave_to_small_tensors(static_cast<std::uint32_t>(leave.size()));
   }
-  size_asked_ = true;
+  steps_.fast_memory_was_asked();
   auto resized = executor_->resize(wanted, from);
   if (!resized) return resized.error();
   const Bytes now = resized->now + options_.table_memory;
@@ -72,13 +62,25 @@ Result<FastMemory> SessionCore::resize(Bytes asked, bool waits_for_turn) {
   return FastMemory{.asked = asked, .now = now, .holds = std::move(resized->holds)};
 }
 
-// A step begins.
-void SessionCore::follow_budget() {
-  if (size_asked_.exchange(false)) hear_ops();
-  const Bytes budget = executor_->budget();
-  if (!plans_.making().is_another_size(budget)) return plans_.making().plan_for_size();
-  hear_ops();
-  plans_.making().follow_size(budget);
+Bytes Memory::smallest_budget() const noexcept {
+  const std::uint64_t op = executor_->largest_op_chunks();
+  const std::uint64_t beside = executor_->traits().whole_tensors ? 0 : Executor::chunks_beside_op;
+  const std::uint64_t chunks = op == 0 ? 0 : op + beside;
+  return std::max(executor_->budget_for({chunks * options_.chunk.value}), least_fast_memory(options_));
+}
+
+Bytes Memory::wind_down(Bytes most) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (executor_ == nullptr || arena_.empty()) return {};
+  if (!steps_.ops().runs()) plans_.forget_buckets();  // a running op looks into its own
+  const std::uint64_t chunks = std::min<std::uint64_t>(most.value / options_.chunk.value, plans_.frames());
+  return {executor_->wind_down(static_cast<std::uint32_t>(chunks)) * options_.chunk.value};
+}
+
+Bytes Memory::may_keep() const noexcept {
+  const std::lock_guard lock(mutex_);
+  if (executor_ == nullptr || arena_.empty()) return {};
+  return {executor_->may_keep() * options_.chunk.value};
 }
 
 }  // namespace vedette::detail
