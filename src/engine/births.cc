@@ -82,9 +82,7 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
       }
     }
   }
-  figures_.counters.resident_max_bytes.value =
-      std::max(figures_.counters.resident_max_bytes.value,
-               std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
+  figures_.filled(books_.frames() - books_.available());
   maker_.unused.note(spare_frames());
   if (waited) add_stall(began, true);
   return {};

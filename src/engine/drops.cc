@@ -14,16 +14,7 @@ std::vector<ChunkIndex> Engine::drop(ChunkRange range) noexcept {
     if (chunk.state == ChunkState::resident && !hide(c, chunk.frame)) continue;
     books_.drop(c);
     gone.push_back(c);
-    figures_.counters.bytes_dropped.value += chunk_bytes_.value;
-    if (figures_.observer == nullptr) continue;
-    const Nanoseconds now = program_.now();
-    figures_.observer->moved({.verb = Verb::drop,
-                              .cause = MoveCause::planned,
-                              .chunk = c.value,
-                              .bytes = chunk_bytes_,
-                              .issued = now,
-                              .started = now,
-                              .ended = now});
+    figures_.dropped(c, MoveCause::planned);
   }
   if (gone.empty()) return gone;
   arrived_.notify_all();

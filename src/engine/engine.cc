@@ -24,11 +24,7 @@ Engine::Engine(EngineOptions options)
              .on_dropped_wanted = std::move(options.on_dropped_wanted),
              .kept_by_closed = options.kept_by_closed},
       books_(options.chunks, options.frames),
-      transfers_(options.frames),
-      figures_{} {
-  figures_.observer = options.observer;
-  figures_.counters.resident_max_bytes.value = 0;
-}
+      figures_(program_, chunk_bytes_, options.frames, options.observer) {}
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
@@ -75,7 +71,7 @@ void Engine::request(ChunkIndex c) {
   if (chunk.wanted && chunk.state != ChunkState::unbacked) return;
   books_.want(c);
   if (chunk.state == ChunkState::dropped && words_.on_dropped_wanted) words_.on_dropped_wanted(c);
-  if (chunk.state == ChunkState::away || chunk.state == ChunkState::unbacked) queues_.urgent.push_back(c);
+  if (chunk.state == ChunkState::away || chunk.state == ChunkState::unbacked) queues_.request(c);
 }
 
 void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
@@ -89,7 +85,7 @@ void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
   VEDETTE_ASSERT(!books_.in_op());
   op_.index = op;
   op_.name.assign(name);
-  ++figures_.counters.ops;
+  figures_.begin_op();
   enter_and_await(lock, part);
   slow_down_unlocking(lock);
 }
@@ -144,13 +140,13 @@ void Engine::take_over(const QuickOp::What& op) {
 }
 
 bool Engine::is_calm() const noexcept {
-  return books_.all_present() && watch_ == nullptr && books_.in_flight() == 0 && queues_.urgent.empty() &&
-         !queues_.has_fetches() && queues_.evictions.empty() && waiting_frames_ == 0 && busy_.empty() &&
-         requests_.settling.empty() && !maker_.winding_down && books_.frames() <= books_.pool().wanted();
+  return books_.all_present() && watch_ == nullptr && books_.in_flight() == 0 && queues_.empty() &&
+         waiting_frames_ == 0 && busy_.empty() && requests_.settling.empty() && !maker_.winding_down &&
+         books_.frames() <= books_.pool().wanted();
 }
 
 void Engine::take_plan(const Part& part) {
-  if (op_.ahead.known() && part.ahead == nullptr) queues_.fetches.clear();  // some of them were not due yet
+  if (op_.ahead.known() && part.ahead == nullptr) queues_.forget_fetches();  // some of them were not due yet
   op_.ahead.end();
   op_.due = never;
   if (part.ahead != nullptr) return take_expected(*part.ahead, part.step_begins);
@@ -160,13 +156,13 @@ void Engine::take_plan(const Part& part) {
     for (const ChunkIndex c : fetch.chunks) {
       books_.expect_unchanged(c, fetch.unchanged);
       const Ticks use = books_.uses().told(c);  // overdue: of a step before, or of another plan
-      queues_.fetches.push_back({c, use > books_.tick() ? use : never});
+      queues_.fetch({c, use > books_.tick() ? use : never});
     }
   if (part.start != nullptr) catch_up(*part.start, part.step_begins);
 }
 
 void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part) {
-  if (!words_.step_runs) tell_paged_between_steps();
+  tell(paged_ops_.take_as_op_begins());
   books_.begin_op(part.tick);
   take_plan(part);
   op_.strayed.clear();
@@ -256,17 +252,7 @@ bool Engine::was_touched(ChunkRange operand) const noexcept {
 
 std::uint64_t Engine::early_touches() const noexcept {
   const std::lock_guard lock(mutex_);
-  return figures_.early_touches;
-}
-
-void Engine::add_stall(Nanoseconds began, bool in_allocation) {
-  const Nanoseconds ended = program_.now();
-  ++figures_.counters.stall_count;
-  figures_.counters.stall_ns += static_cast<std::uint64_t>((ended - began).value);
-  figures_.op_thread_stall_ns.fetch_add((ended - began).value, std::memory_order_relaxed);
-  if (figures_.observer != nullptr)
-    figures_.observer->stalled(
-        {.step = figures_.step, .op = op_.index, .in_allocation = in_allocation, .began = began, .ended = ended});
+  return figures_.early_touches();
 }
 
 // --- tracking --------------------------------------------------------------------------------------------------------
@@ -295,11 +281,11 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   }
   queues_.forget_plan();
   kick();
-  await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent.empty(); });
+  await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent() == 0; });
   disturb();
   make_resident_all();
   while (const auto frame = take_idle()) books_.give_free(*frame);  // bytes of the dead need not be copied
-  for (FrameIndex f; f.value < transfers_.size(); ++f.value) {
+  for (FrameIndex f; f.value < figures_.frames(); ++f.value) {
     if (!books_.pool().has_memory(f)) continue;
     const std::optional<ChunkIndex> shown_at = books_.owner(f);
     if (auto converted = memory_->trackable()->convert(f, shown_at, kind, shown_at.has_value()); !converted)
@@ -328,27 +314,23 @@ void Engine::forget_plan() noexcept {
 
 void Engine::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
-  figures_.step = step;
-  tell_paged();
-  words_.step_runs = true;
+  figures_.begin_step(step);
+  tell(paged_ops_.take());
+  paged_ops_.begin_step();
   maker_.unused.step_begins(program_.now());
   if (failed_writes_.forgive()) books_.forgive_writes();
 }
 
 void Engine::end_step() {
   const std::lock_guard lock(mutex_);
-  words_.step_runs = false;
+  paged_ops_.end_step();
 }
 
-Nanoseconds Engine::stalled_since_last_asked() noexcept {
-  // relaxed: the op thread asks, and sees its own additions; late ones of others count the next time
-  if (figures_.op_thread_stall_ns.load(std::memory_order_relaxed) == 0) return {};
-  return {figures_.op_thread_stall_ns.exchange(0, std::memory_order_relaxed)};
-}
+Nanoseconds Engine::stalled_since_last_asked() noexcept { return figures_.take_stalls(); }
 
 Counters Engine::counters() const noexcept {
   const std::lock_guard lock(mutex_);
-  Counters now = figures_.counters;
+  Counters now = figures_.counters();
   now.ops += quick_.ops();
   now.moved_between_slow_tiers.value = slow_.store->bytes_between_tiers();
   now.resident_bytes.value = std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value;
@@ -381,14 +363,14 @@ std::string Engine::mechanism() const {
 
 void Engine::set_observer(Observer* observer) noexcept {
   const std::lock_guard lock(mutex_);
-  figures_.observer = observer;
+  figures_.set_observer(observer);
 }
 
 void Engine::quiesce() noexcept {
   std::unique_lock lock(mutex_);
   queues_.forget_plan();
   kick();
-  await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent.empty(); });
+  await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent() == 0; });
   make_resident_all();
 }
 

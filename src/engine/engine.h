@@ -22,7 +22,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -37,7 +36,10 @@
 #include "engine/busy_chunks.h"
 #include "engine/chunk_scratch.h"
 #include "engine/failed_writes.h"
+#include "engine/figures.h"
 #include "engine/frame_watch.h"
+#include "engine/move_queues.h"
+#include "engine/paged_ops.h"
 #include "engine/quick_op.h"
 #include "engine/unused_frames.h"
 #include "moves/executor.h"
@@ -170,30 +172,6 @@ class Engine final : public detail::Executor {
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
-  struct Transfer {  // of a frame, for the observer at its end
-    MoveCause cause = MoveCause::planned;
-    Nanoseconds began;
-  };
-  struct Leaving {
-    ChunkIndex chunk;
-    TierIndex target;
-  };
-  struct Coming {
-    ChunkIndex chunk;
-    Ticks use = never;  // for which it comes; never: the plan names none
-  };
-  struct Queues {
-    std::deque<ChunkIndex> urgent;
-    std::deque<Coming> fetches;
-    std::deque<Coming> catching_up;  // fetches of what the plan has at its step's begin, in order of need
-    std::deque<Leaving> evictions;
-    bool has_fetches() const noexcept { return !fetches.empty() || !catching_up.empty(); }
-    void forget_plan() {
-      fetches.clear();
-      catching_up.clear();
-      evictions.clear();
-    }
-  };
   struct Settling {  // between slow tiers
     SlotIndex slot;
     TierIndex target;
@@ -218,22 +196,11 @@ class Engine final : public detail::Executor {
     std::vector<ChunkIndex> covered;  // chunks that observe() hid
     std::vector<ChunkIndex> strayed;  // chunks that the plan has in place, and that were not there
   };
-  struct Figures {
-    Observer* observer = nullptr;
-    Counters counters;
-    std::uint64_t step = 0, early_touches = 0;
-    std::atomic<std::int64_t> op_thread_stall_ns{0};  // relaxed: a sum; the op thread takes it
-  };
   struct Words {
     std::function<void(std::string_view)> on_message;
     std::function<std::string(ChunkIndex)> describe;
     std::function<void(ChunkIndex)> on_dropped_wanted;
     Bytes kept_by_closed = {};
-    struct {  // the largest op so far that did not fit
-      std::string op;
-      std::uint32_t chunks = 0, told = 0, untold_ops = 0;
-    } paged = {};
-    bool step_runs = false;
   };
   struct SlowTier {
     std::unique_ptr<Store> store;
@@ -283,12 +250,10 @@ class Engine final : public detail::Executor {
   void settle(const OpMoves::Departure& move);
   void take_plan(const Part& part);
   void catch_up(const detail::StepStart& start, Ticks step_begins);  // catching_up.cc
-  Coming take_next_fetch();
-  void take_expected(const Ahead& ahead, Ticks step_begins);  // expected.cc
+  void take_expected(const Ahead& ahead, Ticks step_begins);         // expected.cc
   void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
   void sort_fetches();
   Ticks busy_until(double ns_of_fetch);
-  std::size_t fetches_due() const;
   bool has_fetches_due() const noexcept;
   void make_room_ahead(std::size_t missing);  // operands, and what is expected
   template <class Done>
@@ -296,10 +261,9 @@ class Engine final : public detail::Executor {
   void request(ChunkIndex chunk);                             // a thread waits for it
   void go_paged();                                            // paged.cc
   void note_paged();                                          // the running op ends
-  void tell_paged();
-  void tell_paged_between_steps();
+  void tell(const PagedOps::Op* op);                          // nullptr: nothing
   void request_what_follows(ChunkIndex chunk);
-  void add_stall(Nanoseconds began, bool in_allocation);
+  void add_stall(Nanoseconds began, bool in_allocation) { figures_.stalled(began, op_.index, in_allocation); }
   void count_birth(ChunkRange range);
   bool has_slots_for(std::uint32_t more);       // living chunks, in the slow tier
   Result<void> grow_store(std::uint32_t more);  // for so many; takes the lock itself
@@ -373,7 +337,6 @@ class Engine final : public detail::Executor {
   void complete(const StoreCompletion& completion);
   void complete_read(ChunkIndex chunk, int error);
   void complete_write(ChunkIndex chunk, int error);
-  void count_move(const StoreCompletion& completion, const Books::Ended& ended);
   void kick();  // the migrator has something to do
   std::size_t waiting_need() const noexcept;
   bool can_start() const noexcept;
@@ -394,15 +357,15 @@ class Engine final : public detail::Executor {
   mutable std::mutex mutex_;
   std::condition_variable arrived_;  // something became resident or free
   Books books_;
-  Indexed<FrameIndex, Transfer> transfers_;
   SlotsNeeded slots_;
-  Queues queues_;
+  MoveQueues queues_;
   Requests requests_;
   std::uint32_t waiting_frames_ = 0;  // births blocked for want of a frame
   RunningOp op_;
   QuickOp quick_;
   BusyChunks busy_;
   FailedWrites failed_writes_;
+  PagedOps paged_ops_;
   Figures figures_;
   Migrator migrator_;
   Maker maker_;

@@ -26,7 +26,7 @@ const auto chunk_of = [](const auto& coming) { return coming.chunk; };
 
 void Engine::take_expected(const Ahead& ahead, Ticks step_begins) {
   op_.ahead.begin(moves::outlook_of(ahead, step_begins));
-  if (ahead.anew) queues_.fetches.clear();
+  if (ahead.anew) queues_.forget_fetches();
   for (const OpMoves::NextUse& use : ahead.next_uses)
     for (const ChunkIndex c : use.chunks)
       books_.expect_use(c, step_begins + use.after, use.dead_at ? step_begins + *use.dead_at : never);
@@ -37,7 +37,7 @@ void Engine::take_expected(const Ahead& ahead, Ticks step_begins) {
       if (state == ChunkState::hidden) make_resident(c);
       if (state != ChunkState::away && state != ChunkState::evicting) continue;
       books_.expect_unchanged(c, fetch.unchanged);
-      queues_.fetches.push_back({c});
+      queues_.fetch({c});
     }
 }
 
@@ -53,12 +53,12 @@ void Engine::mark_changes(std::span<const ChunkRange> operands, std::span<const 
 
 // The chunks still to come, in order of need.
 void Engine::sort_fetches() {
-  std::erase_if(queues_.fetches, [&](const Coming& coming) {
+  std::erase_if(queues_.fetches(), [&](const MoveQueues::Coming& coming) {
     const Books::Chunk& chunk = books_[coming.chunk];
     const bool comes = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
     return chunk.live == 0 || !comes || books_.operand(chunk);  // operands are urgent
   });
-  op_.ahead.sort(queues_.fetches, books_.uses(), chunk_of);
+  op_.ahead.sort(queues_.fetches(), books_.uses(), chunk_of);
 }
 
 Ticks Engine::busy_until(double ns_of_fetch) {
@@ -69,18 +69,8 @@ Ticks Engine::busy_until(double ns_of_fetch) {
   });
 }
 
-std::size_t Engine::fetches_due() const {
-  if (op_.due == never) return queues_.fetches.size();
-  return static_cast<std::size_t>(
-      std::find_if(queues_.fetches.begin(), queues_.fetches.end(),
-                   [&](const Coming& coming) { return books_.uses().of(coming.chunk) >= op_.due; }) -
-      queues_.fetches.begin());
-}
-
 bool Engine::has_fetches_due() const noexcept {
-  if (!queues_.catching_up.empty()) return true;
-  if (queues_.fetches.empty()) return false;
-  return !op_.ahead.known() || op_.due == never || books_.uses().of(queues_.fetches.front().chunk) < op_.due;
+  return queues_.any_before(op_.ahead.known() ? op_.due : never, books_.uses());
 }
 
 // Between two ops, so that nothing is hidden beside a thread that computes. As an op begins, for what is fetched beside
@@ -92,11 +82,13 @@ void Engine::make_room_ahead(std::size_t missing) {
   sort_fetches();
   const moves::Outlook& outlook = op_.ahead.outlook();
   const ChunkMoves one = moves_of(chunk_bytes_, slow_.habits.back().speed);
-  op_.due = op_.ahead.due(queues_.fetches, books_.uses(), chunk_of, [&](ChunkIndex) { return early * one.in_and_out; });
+  op_.due =
+      op_.ahead.due(queues_.fetches(), books_.uses(), chunk_of, [&](ChunkIndex) { return early * one.in_and_out; });
   const std::size_t births = outlook.births + (books_.in_op() ? 0 : outlook.next_births),
-                    fetches = outlook.makes_room ? std::min(fetches_due(), most_fetches) : 0,
+                    fetches =
+                        outlook.makes_room ? std::min(queues_.fetches_before(op_.due, books_.uses()), most_fetches) : 0,
                     wanted = missing + births + fetches;
-  const std::size_t coming = books_.available() + books_.evicting() + queues_.evictions.size();
+  const std::size_t coming = books_.available() + books_.evicting() + queues_.evictions();
   if (wanted <= coming) return;
   const std::size_t lacking = wanted - coming, for_fetches = std::min(lacking, fetches);
   const auto leave = [&](Ticks unused_until, std::size_t most) {

@@ -34,18 +34,8 @@ void Engine::fault(const Fault& fault) noexcept {
 
 void Engine::count_fault(const Fault& fault) {
   const auto holds = [&](const ChunkRange& range) { return range.contains(fault.chunk); };
-  if (!books_.paged() && std::any_of(op_.operands_of_whole_op.begin(), op_.operands_of_whole_op.end(), holds))
-    ++figures_.early_touches;
-  ++figures_.counters.faults;
-  if (figures_.observer == nullptr) return;
-  const Nanoseconds now = program_.now();
-  figures_.observer->faulted({.step = figures_.step,
-                              .op = op_.index,
-                              .chunk = fault.chunk.value,
-                              .page = fault.page,
-                              .write = fault.write,
-                              .began = now,
-                              .ended = now});
+  const std::span<const ChunkRange> whole = op_.operands_of_whole_op;
+  figures_.faulted(fault, op_.index, !books_.paged() && std::any_of(whole.begin(), whole.end(), holds));
 }
 
 // A fault message can be stale: its thread may already have been woken and have freed the tensor. The page's waiters

@@ -22,7 +22,7 @@ void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
         continue;
       }
       books_.use_in_place(c);
-      figures_.counters.bytes_in_place += chunk_bytes_;
+      figures_.used_in_place();
       if (operand.read) op_.in_place += transfer_time(chunk_bytes_, slow_.read_in_place);
       if (operand.written) op_.in_place += transfer_time(chunk_bytes_, slow_.write_in_place);
     }

@@ -80,7 +80,7 @@ void Engine::await_frame(std::unique_lock<std::mutex>& lock) {
 bool Engine::lacks_frame() const noexcept {
   if (books_.pool().unmade() == 0 || books_.pool().ready() > 0 || books_.longest_idle()) return false;
   if (books_.in_flight() >= slow_.store->depth()) return false;
-  if (!queues_.urgent.empty()) return true;
+  if (queues_.urgent() > 0) return true;
   return has_fetches_due() && waiting_need() == 0 && books_.available() > promised() &&
          planned_start(StoreRequest::Direction::read) > 0;
 }

@@ -110,13 +110,11 @@ void Engine::pump() {
   make_room();
   start_urgent();  // chunks that arrived and were not used have left at once
   start_planned_fetches();
-  figures_.counters.resident_max_bytes.value =
-      std::max(figures_.counters.resident_max_bytes.value,
-               std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value);
+  figures_.filled(books_.frames() - books_.available());
   maker_.unused.note(spare_frames());
 }
 
-std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent.size(); }
+std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent(); }
 
 std::uint32_t Engine::promised() const noexcept { return births_to_come() + excess(); }
 
@@ -138,18 +136,18 @@ bool Engine::may_be_unbacked() const noexcept { return books_.paged() && !failed
 // comes back with the next completion, and then starts all that has gathered in one system call.
 bool Engine::can_start() const noexcept {
   if (waiting_need() > 0 || excess() > 0) return true;
-  return (!queues_.evictions.empty() && books_.writes_in_flight() == 0 && !writes_wait()) ||
+  return (queues_.evictions() > 0 && books_.writes_in_flight() == 0 && !writes_wait()) ||
          (has_fetches_due() && books_.reads_in_flight() == 0 && books_.available() > promised());
 }
 
 void Engine::start_urgent() {
   bool came = false;
-  while (!queues_.urgent.empty() && books_.in_flight() < slow_.store->depth()) {
-    const ChunkIndex c = queues_.urgent.front();
+  while (queues_.urgent() > 0 && books_.in_flight() < slow_.store->depth()) {
+    const ChunkIndex c = queues_.most_urgent();
     const Books::Chunk& chunk = books_[c];
     const bool unbacked = chunk.state == ChunkState::unbacked;
     if (!unbacked && (chunk.state != ChunkState::away || chunk.live == 0)) {
-      queues_.urgent.pop_front();  // it came, died, or will be shown when its write ends
+      queues_.pop_urgent();  // it came, died, or will be shown when its write ends
       continue;
     }
     if (unbacked) {
@@ -161,7 +159,7 @@ void Engine::start_urgent() {
       if (!frame) break;
       start_fetch(c, *frame, MoveCause::urgent);
     }
-    queues_.urgent.pop_front();
+    queues_.pop_urgent();
   }
   if (came) arrived_.notify_all();
 }
@@ -184,7 +182,7 @@ bool Engine::writes_wait() const noexcept {
 
 void Engine::let_leave(ChunkIndex c, TierIndex target) {
   books_.plan_to_leave(c);
-  queues_.evictions.push_back({c, target});
+  queues_.evict({c, target});
   hide_ahead(c);
 }
 
@@ -204,16 +202,15 @@ void Engine::start_planned_evictions() {
   std::uint32_t most = planned_start(StoreRequest::Direction::write);
   if (most == 0) return;
   const bool wait = writes_wait();
-  for (std::size_t looked_at = queues_.evictions.size(); looked_at > 0; --looked_at) {
-    const Leaving leaving = queues_.evictions.front();
+  for (std::size_t looked_at = queues_.evictions(); looked_at > 0; --looked_at) {
+    const MoveQueues::Leaving leaving = queues_.take_eviction();
     const ChunkIndex c = leaving.chunk;
-    queues_.evictions.pop_front();
     const Books::Chunk& chunk = books_[c];
     if (!chunk.leaving) continue;  // needed again meanwhile
     const bool will_be_written = !chunk.unchanged;
     const bool slot_in_use = chunk.slot_busy && chunk.state == ChunkState::resident && chunk.live > 0;
     if (most == 0 || books_.in_flight() >= slow_.store->depth() || (wait && will_be_written) || slot_in_use) {
-      queues_.evictions.push_back(leaving);
+      queues_.evict(leaving);
       continue;
     }
     books_.plan_to_stay(c);
@@ -223,10 +220,10 @@ void Engine::start_planned_evictions() {
 
 void Engine::start_planned_fetches() {
   std::uint32_t most = planned_start(StoreRequest::Direction::read);
-  std::vector<Coming> in_use;  // in place, by the op that runs
+  std::vector<MoveQueues::Coming> in_use;  // in place, by the op that runs
   while (has_fetches_due() && most > 0 && books_.in_flight() < slow_.store->depth() && waiting_need() == 0 &&
          books_.available() > promised()) {
-    const Coming coming = take_next_fetch();
+    const MoveQueues::Coming coming = queues_.take_fetch(books_.uses());
     const ChunkIndex c = coming.chunk;
     const Books::Chunk& chunk = books_[c];
     // It came too late, and an op waited for it: by now the plan may have it away.
@@ -239,13 +236,13 @@ void Engine::start_planned_fetches() {
     if (chunk.state != ChunkState::away) continue;
     const auto frame = take_parked();
     if (!frame) {
-      queues_.fetches.push_front(coming);
+      queues_.fetch_first({coming});
       break;
     }
     start_fetch(c, *frame, MoveCause::planned);
     --most;
   }
-  queues_.fetches.insert(queues_.fetches.begin(), in_use.begin(), in_use.end());
+  queues_.fetch_first(in_use);
 }
 
 void Engine::make_room() {
@@ -267,7 +264,7 @@ void Engine::make_room() {
     if (waits_for_busy()) return;
     if (books_.in_op() && !books_.paged()) go_paged();
     arrived_.notify_all();
-    const bool once_more = (books_.paged() && books_.has_victim()) || (!queues_.urgent.empty() && try_writes_again());
+    const bool once_more = (books_.paged() && books_.has_victim()) || (queues_.urgent() > 0 && try_writes_again());
     if (!once_more) return;
   }
   busy_.room_found();
@@ -291,24 +288,16 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   const FrameIndex f = chunk.frame;
   const Nanoseconds now = program_.now();
   const bool expected_soon = op_.ahead.known() && books_.uses().told(c) < op_.ahead.outlook().until;
-  if (cause == MoveCause::room && expected_soon) queues_.fetches.push_back({c});  // it has been told before
+  if (cause == MoveCause::room && expected_soon) queues_.fetch({c});  // it has been told before
   if (chunk.state == ChunkState::arrived) {  // no thread could write there: its slot has the bytes
     books_.evicted(c);
-    figures_.counters.bytes_dropped.value += chunk_bytes_.value;
-    if (figures_.observer != nullptr)
-      figures_.observer->moved({.verb = Verb::drop,
-                                .cause = cause,
-                                .chunk = c.value,
-                                .bytes = chunk_bytes_,
-                                .issued = now,
-                                .started = now,
-                                .ended = now});
+    figures_.dropped(c, cause);
     arrived_.notify_all();
     return true;
   }
   if (chunk.state == ChunkState::resident && !hide(c, f)) return false;
   books_.start_eviction(c);
-  transfers_[f] = {.cause = cause, .began = now};
+  figures_.move_begins(f, cause, now);
   requests_.next.push_back({.direction = StoreRequest::Direction::write,
                             .slot = *books_[c].slot,
                             .memory = memory_->parked(f),
@@ -319,7 +308,7 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
 
 void Engine::start_fetch(ChunkIndex c, FrameIndex f, MoveCause cause) {
   books_.start_fetch(c, f);
-  transfers_[f] = {.cause = cause, .began = program_.now()};
+  figures_.move_begins(f, cause, program_.now());
   requests_.next.push_back({.direction = StoreRequest::Direction::read,
                             .slot = *books_[c].slot,
                             .memory = memory_->parked(f),
@@ -327,30 +316,10 @@ void Engine::start_fetch(ChunkIndex c, FrameIndex f, MoveCause cause) {
                             .remember = books_[c].unchanged});
 }
 
-void Engine::count_move(const StoreCompletion& completion, const Books::Ended& ended) {
-  const Verb verb = ended.read ? Verb::fetch : completion.spared ? Verb::drop : Verb::evict;
-  Counters& counters = figures_.counters;
-  (ended.read          ? counters.bytes_in.value
-   : completion.spared ? counters.bytes_dropped.value
-                       : counters.bytes_out.value) += chunk_bytes_.value;
-  if (completion.tier.value > 1 && !completion.spared)
-    (ended.read ? counters.far_bytes_in.value : counters.far_bytes_out.value) += chunk_bytes_.value;
-  if (figures_.observer == nullptr) return;
-  const Transfer& transfer = transfers_[{static_cast<std::uint32_t>(completion.token)}];
-  figures_.observer->moved({.verb = verb,
-                            .cause = transfer.cause,
-                            .slow = static_cast<std::uint8_t>(completion.tier.value),
-                            .chunk = ended.chunk.value,
-                            .bytes = chunk_bytes_,
-                            .issued = transfer.began,
-                            .started = transfer.began,
-                            .ended = program_.now()});
-}
-
 void Engine::complete(const StoreCompletion& completion) {
   const FrameIndex f{static_cast<std::uint32_t>(completion.token)};
   const Books::Ended ended = books_.end_io(f);
-  if (completion.error == 0) count_move(completion, ended);
+  if (completion.error == 0) figures_.moved(f, completion, ended);
   if (ended.orphan) {
     give_frames_back();
     return;

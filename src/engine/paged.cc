@@ -19,43 +19,23 @@ void Engine::note_paged() {
   if (!std::exchange(op_.too_large, false)) return;
   // One that waited in vain for pinned pages may be smaller than the budget.
   const std::uint32_t needs = std::max(books_.op_chunks(), books_.frames() + 1);
-  if (needs > words_.paged.chunks) {
-    words_.paged.op = op_.name;
-    words_.paged.chunks = needs;
-  }
+  paged_ops_.note(op_.name, needs);
 }
 
-// Of the largest op of a step, as the next one begins: a smaller op's budget would not suffice. Later ones are told
-// where they need more.
-void Engine::tell_paged() {
-  auto& paged = words_.paged;
-  if (paged.chunks <= paged.told) return;
-  const bool suffices = paged.told > 0 && paged.chunks <= paged.told + chunks_beside_op;  // the budget that was named
-  if (suffices) return;
-  paged.told = paged.chunks;
-  paged.untold_ops = 0;
+void Engine::tell(const PagedOps::Op* op) {
+  if (op == nullptr || !words_.on_message) return;
   const auto size = [&](std::uint64_t chunks) { return Bytes{chunks * chunk_bytes_.value}; };
-  if (!words_.on_message) return;
-  words_.on_message("op '" + paged.op + "' needs " + readable(size(paged.chunks)) + " at once and the budget is " +
+  words_.on_message("op '" + op->name + "' needs " + readable(size(op->chunks)) + " at once and the budget is " +
                     readable(size(books_.frames())) + ": it runs paged, slowly; give fast_memory at least " +
-                    readable_exactly(budget_for(size(std::uint64_t{paged.chunks} + chunks_beside_op))));
+                    readable_exactly(budget_for(size(std::uint64_t{op->chunks} + chunks_beside_op))));
 }
 
 // Tensors of closed sessions keep at most half of a budget (session/open.cc).
 Bytes Engine::budget_for(Bytes wanted) const noexcept { return wanted + std::min(wanted, words_.kept_by_closed); }
 
-// A step that begins tells it. Where none begins, some ops later: the first ones of a program grow from op to op, and
-// each would name another budget.
-void Engine::tell_paged_between_steps() {
-  constexpr std::uint32_t patience = 100;  // ops
-  auto& paged = words_.paged;
-  if (paged.chunks <= paged.told) return;
-  if (++paged.untold_ops >= patience) tell_paged();
-}
-
 void Engine::tell_what_did_not_fit() {
   const std::lock_guard lock(mutex_);
-  tell_paged();
+  tell(paged_ops_.take());
 }
 
 // An op that goes through an operand in order waits for each chunk: the following ones come meanwhile.

@@ -38,7 +38,7 @@ Result<detail::Executor::Resized> Engine::resize(Bytes budget, Caller caller) {
                             readable_exactly({most_frames_ * chunk_bytes_.value})};
   await_unregistered(lock);
   books_.want_frames(frames);
-  if (transfers_.size() < books_.pool().ever()) transfers_.resize(books_.pool().ever());
+  figures_.expect_frames(books_.pool().ever());
   maker_.wanted.notify_all();
   arrived_.notify_all();
   await_shrunk(lock, caller != Caller::in_its_op);
