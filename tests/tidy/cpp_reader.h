@@ -174,8 +174,28 @@ inline std::vector<Function> functions(const std::string& source) {
 struct ClassBody {
   std::size_t line = 0;  // counted from 1
   std::string name;
-  std::size_t members = 0;  // data members that each object has: no statics, no functions
+  std::size_t members = 0;    // data members that each object has: no statics, no functions
+  std::size_t functions = 0;  // its own, with constructors and static ones; not those of nested classes
+  std::size_t outer = 0;      // the class around it: its index and one; 0: none
+  std::string declares;       // all statements of its body but functions with bodies
 };
+
+// Whether a statement of a class body declares a function, or is the head of one.
+inline bool declares_function(const std::string& statement) {
+  static const std::regex other(
+      R"(^\s*(?:(?:public|private|protected)\s*:\s*)?(using|typedef|friend|static_assert)\b)");
+  if (std::regex_search(statement, other)) return false;
+  std::size_t depth = 0;
+  for (std::size_t i = 0; i < statement.size(); ++i) {
+    const char c = statement[i];
+    if (c == 'o' && statement.compare(i, 8, "operator") == 0) return true;
+    depth += c == '<';
+    if (c == '>' && depth > 0) --depth;
+    if (c == '=' && depth == 0) return false;
+    if (c == '(' && depth == 0) return statement.compare(i, 2, "(*") != 0;
+  }
+  return false;
+}
 
 // Data members that one statement of a class body declares. Bodies in braces have been taken out of it.
 inline std::size_t members_declared(std::string statement) {
@@ -216,19 +236,30 @@ inline std::vector<ClassBody> classes(const std::string& source) {
       std::smatch match;
       const std::string& head = open.back().statement;
       const bool is_class = head.find("enum") == std::string::npos && std::regex_search(head, match, head_of_class);
-      if (is_class) found.push_back({line, match[1].str(), 0});
+      if (is_class) {
+        std::size_t outer = 0;
+        for (const Scope& each : open) outer = each.body != 0 ? each.body : outer;
+        found.push_back({.line = line, .name = match[1].str(), .outer = outer});
+      }
       open.push_back({is_class ? found.size() : 0, {}});
     } else if (c == '}' && open.size() > 1) {
       const bool was_class = open.back().body != 0;
       open.pop_back();
       std::string& statement = open.back().statement;
       const std::size_t next = text.find_first_not_of(" \n", i + 1);
-      const bool goes_on = next != std::string::npos && (text[next] == ',' || text[next] == '{' || text[next] == ';');
-      const bool function = statement.find('(') != std::string::npos && statement.find('=') == std::string::npos;
+      const bool goes_on =
+          next != std::string::npos && std::string_view(",{;)").find(text[next]) != std::string_view::npos;
+      const bool function = open.back().body != 0 && declares_function(statement);
+      if (!was_class && !goes_on && function) ++found[open.back().body - 1].functions;
       if (!was_class && !goes_on && (function || open.back().body == 0)) statement.clear();
     } else if (c == ';') {
       Scope& scope = open.back();
-      if (scope.body != 0) found[scope.body - 1].members += members_declared(scope.statement);
+      if (scope.body != 0) {
+        ClassBody& body = found[scope.body - 1];
+        body.members += members_declared(scope.statement);
+        body.functions += declares_function(scope.statement) ? 1 : 0;
+        body.declares += scope.statement + ";";
+      }
       scope.statement.clear();
     } else {
       open.back().statement += c;

@@ -1,6 +1,7 @@
-// Limits that keep the sources readable. They hold for the columns of a line, the words of a sentence in a comment, the
-// lines of a file or function, the parameters of a function, and the data members of a class. The subject of a sentence
-// is a word of the vocabulary. Exceptions stand in exceptions.txt.
+// Limits that keep the sources readable. They hold for the columns of a line, the words of a sentence in a comment, and
+// the lines of a file or function. They hold for the parameters of a function, and the functions and data members of a
+// class. A struct that is part of a class with a lock has functions of its own. The subject of a sentence is a word of
+// the vocabulary. Exceptions stand in exceptions.txt.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -13,7 +14,7 @@ namespace vedette::testing::limits_test {
 namespace {
 
 constexpr std::size_t most_columns = 120, most_words = 35, most_file_lines = 450, most_function_lines = 60,
-                      most_parameters = 6, most_members = 25;
+                      most_parameters = 6, most_members = 25, most_functions = 40, most_bare_members = 3;
 
 const std::vector<std::string> library = {"src", "include", "profiler"};
 const std::vector<std::string> all_folders = {"src",      "include", "profiler", "tests", "bench",
@@ -109,6 +110,32 @@ std::vector<Offence> many_members(const Source& file) {
   return found;
 }
 
+// One offence for each function that is too many: exceptions.txt gives their number, which can only fall.
+std::vector<Offence> many_functions(const Source& file) {
+  std::vector<Offence> found;
+  for (const ClassBody& each : classes(file.text))
+    for (std::size_t n = most_functions; n < each.functions; ++n)
+      found.push_back(
+          {file.path, each.line, each.name, each.name + " has " + many(each.functions, "functions", most_functions)});
+  return found;
+}
+
+// A struct that a class with a lock has as a member, and whose fields any function of the class may change.
+std::vector<Offence> bare_structs(const Source& file) {
+  std::vector<Offence> found;
+  const std::vector<ClassBody> all = classes(file.text);
+  for (const ClassBody& each : all) {
+    if (each.outer == 0 || each.functions > 0 || each.members <= most_bare_members) continue;
+    const std::string& around = all[each.outer - 1].declares;
+    const bool is_member = std::regex_search(around, std::regex("(?:^|[^t])\\s+" + each.name + "\\s+\\w+_\\b"));
+    if (is_member && around.find("std::mutex ") != std::string::npos)
+      found.push_back({file.path, each.line, each.name,
+                       each.name + " is part of a class with a lock and has no function; it has " +
+                           many(each.members, "data members", most_bare_members)});
+  }
+  return found;
+}
+
 struct Rule {
   const char* name;
   std::vector<Source> (*files)();
@@ -126,6 +153,8 @@ const std::vector<Rule> rules = {
     {"function-lines", library_files, long_functions},
     {"parameters", linked_files, many_parameters},
     {"data-members", library_files, many_members},
+    {"class-functions", linked_files, many_functions},
+    {"bare-structs", library_files, bare_structs},
 };
 
 std::vector<Exception> listed() {
@@ -236,6 +265,32 @@ TEST(LimitsTest, SeeAClassWithTooManyDataMembers) {
       {"a.h", "class C final : public D {\n private:\n" + members + rest + "  std::array<int, 3> z_{};\n};\n"});
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].name, "C");
+}
+
+TEST(LimitsTest, SeeAClassWithTooManyFunctions) {
+  std::string functions;
+  for (int i = 0; i < 36; ++i) functions += "  int f" + std::to_string(i) + "(int a = 1);\n";
+  const std::string rest =
+      "  explicit C(int a) : a_{a}, b_(2) {}\n  template <class T>\n  void g(std::vector<T> t = {});\n"
+      "  static bool h() { return x == 1; }\n  bool operator==(const C&) const = default;\n  using T = int(int);\n"
+      "  struct In {\n    int k() const;\n  };\n  std::function<void(int)> m_ = [](int a) { h(a); };\n"
+      "  int (*p_)(int) = nullptr;\n  int x_ = q(1), y_{3};\n  friend void r(C);\n  enum class E { a, b };\n";
+  EXPECT_TRUE(many_functions({"a.h", "class C {\n public:\n" + functions + rest + "};\n"}).empty());
+  const auto found = many_functions({"a.h", "class C {\n" + functions + rest + "  int s();\n  int t() {}\n};\n"});
+  ASSERT_EQ(found.size(), 2u) << "one for each";
+  EXPECT_EQ(found[0].name, "C");
+}
+
+TEST(LimitsTest, SeeAStructWithoutFunctionsUnderALock) {
+  const auto found = [](const std::string& fields, const std::string& members) {
+    return bare_structs({"a.h", "class C {\n  struct S {\n" + fields + "  };\n" + members + "};\n"}).size();
+  };
+  const std::string four = "    int a, b, c, d;\n";
+  EXPECT_EQ(found(four, "  std::mutex mutex_;\n  S s_;\n"), 1u);
+  EXPECT_EQ(found(four, "  S s_;\n"), 0u) << "no lock";
+  EXPECT_EQ(found(four, "  std::mutex mutex_;\n  S s() const;\n"), 0u) << "no member";
+  EXPECT_EQ(found(four + "    void f();\n", "  std::mutex mutex_;\n  S s_;\n"), 0u);
+  EXPECT_EQ(found("    int a, b, c;\n", "  std::mutex mutex_;\n  S s_;\n"), 0u);
 }
 
 TEST(LimitsTest, AnExceptionIsNeededAndSuffices) {
