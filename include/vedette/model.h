@@ -131,6 +131,14 @@ inline constexpr Habits habits_of_sessions{.early_fetches = true, .writes_wait =
 // to 130 ms came on top of the computation (docs/tried.md).
 inline constexpr std::uint32_t default_interference_percent = 25;
 
+// What ops of this name lose by operands that lie in slower memory: so many percent of the time in which links would
+// carry the bytes that they read and write there. Arithmetic hides a part of it; many small accesses cost more.
+struct InPlacePrice {
+  std::string op;
+  std::uint32_t percent = 100;
+  bool operator==(const InPlacePrice&) const = default;
+};
+
 struct Machine {
   std::vector<Tier> tiers;  // fastest first
   std::vector<Link> links;
@@ -145,9 +153,13 @@ struct Machine {
   Nanoseconds remap_time = {};
   Habits habits = {};
   HostMemory host_memory = {};
+  std::vector<InPlacePrice> in_place_prices = {};  // as measured, sorted by op; ops of other names: 100 %
   bool operator==(const Machine&) const = default;
 
   const Link* link(TierIndex source, TierIndex target) const noexcept;
+  std::uint32_t in_place_percent(std::string_view op) const noexcept;
+  // By so much an op of this name takes longer that reads and writes so many bytes where they lie.
+  Nanoseconds time_in_place(std::string_view op, TierIndex tier, Bytes read, Bytes written) const noexcept;
 };
 
 struct Extent {  // bytes [begin, end) of a tensor; the whole tensor by default

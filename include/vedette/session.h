@@ -188,9 +188,10 @@ struct SessionOptions {
   // "host:SIZE+nvme:DIRECTORY"; "host", the default there, is 7/8 of the memory that is available when it opens.
   // Not below a GPU, "@500MB/s" or "@0.5GB/s" after it bounds the slowest tier, both directions together: to leave
   // others their share of a disk, or to see how the program runs on a slower one.
-  // Memory of a node may be used in place: a plan can leave an operand there for an op. After "numa:NODE" and "host"
-  // "@PRESET" makes the memory as slow as one that others have: "@optane-2019", "@cxl-2025", "@hbm-flat" or
-  // "@far-socket" (docs/near-and-far.md). "host@PRESET" is a far node for machines that have one node.
+  // Memory of a node may be used in place: a plan can leave an operand there for an op. After "numa:NODE", "host" and
+  // "host:SIZE" "@PRESET" makes the memory as slow as one that others have: "@optane-2019", "@cxl-2025", "@hbm-flat" or
+  // "@far-socket" (docs/near-and-far.md). "host@PRESET" is a far node for machines that have one node, and
+  // "host:8GiB@PRESET+nvme:/data" has a disk below.
   std::string slow = "nvme:.";
   // A number and MB, GB or TB a day, such as "500GB/day": the most that is written to the disk of `slow`, over hours.
   // Plans know that writing is so slow; 384 chunks may be written at once, which the measuring at the start needs. Not

@@ -160,6 +160,7 @@ class Engine final : public detail::Executor {
   Engine* pages() noexcept override { return this; }
 
   // --- what was measured ---------------------------------------------------------------------------------------------
+  std::vector<detail::InPlaceUse> take_uses_in_place() noexcept override;
   Nanoseconds stalled_since_last_asked() noexcept override;
   Counters counters() const noexcept override;
   std::optional<Error> take_error() noexcept override;

@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "base/indexed.h"
 #include "engine/books.h"
+#include "moves/executor.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
 #include "tier/store.h"
@@ -30,12 +33,24 @@ class Figures {
   void set_observer(Observer* observer) noexcept { observer_ = observer; }
   const Counters& counters() const noexcept { return counters_; }
 
-  void begin_step(std::uint64_t step) noexcept { step_ = step; }
+  void begin_step(std::uint64_t step) noexcept {
+    step_ = step;
+    uses_in_place_.clear();
+  }
   void begin_op() noexcept { ++counters_.ops; }
   void filled(std::uint32_t frames) noexcept {  // at the moment
     counters_.resident_max_bytes.value = std::max(counters_.resident_max_bytes.value, frames * chunk_.value);
   }
-  void used_in_place() noexcept { counters_.bytes_in_place += chunk_; }
+
+  void used_in_place(Bytes bytes) noexcept { counters_.bytes_in_place += bytes; }
+  void used_in_place(const detail::InPlaceUse& by_op) {
+    constexpr std::size_t most = 1 << 16;  // ops of a step
+    if (uses_in_place_.size() < most) uses_in_place_.push_back(by_op);
+  }
+  void waited_in_place(OpIndex op, Nanoseconds time) noexcept {
+    if (!uses_in_place_.empty() && uses_in_place_.back().op == op) uses_in_place_.back().waited += time;
+  }
+  std::vector<detail::InPlaceUse> take_uses_in_place() noexcept { return std::exchange(uses_in_place_, {}); }
 
   // `early`: of an operand of the op that its section did not name.
   void faulted(const Fault& fault, OpIndex op, bool early) {
@@ -113,6 +128,7 @@ class Figures {
   Counters counters_;
   Indexed<FrameIndex, Transfer> transfers_;
   std::uint64_t step_ = 0, early_touches_ = 0;
+  std::vector<detail::InPlaceUse> uses_in_place_;    // in this step, or the last one
   std::atomic<std::int64_t> op_thread_stall_ns_{0};  // relaxed: a sum
 };
 

@@ -4,6 +4,7 @@
 // A chunk that was lent stays so until it is fetched, or no plan is followed any more. Until then it counts as present:
 // an op for which its fetch comes too late uses it there. A chunk that is elsewhere, in fast memory or on a disk below,
 // comes to the op as any operand does, and leaves behind it for the tier where the plan has it.
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -14,6 +15,7 @@
 namespace vedette {
 
 void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
+  detail::InPlaceUse use{.op = op_.index};
   for (const OpMoves::InPlace& operand : operands)
     for (const ChunkIndex c : operand.chunks) {
       if (books_[c].live == 0) continue;
@@ -22,10 +24,20 @@ void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
         continue;
       }
       books_.use_in_place(c);
-      figures_.used_in_place();
-      if (operand.read) op_.in_place += transfer_time(chunk_bytes_, slow_.read_in_place);
-      if (operand.written) op_.in_place += transfer_time(chunk_bytes_, slow_.write_in_place);
+      const Bytes used = operand.used.value == 0 ? chunk_bytes_ : std::min(operand.used, chunk_bytes_);
+      figures_.used_in_place(used);
+      if (operand.read) use.read += used;
+      if (operand.written) use.written += used;
     }
+  if (use.read.value + use.written.value == 0) return;
+  op_.in_place = transfer_time(use.read, slow_.read_in_place);
+  op_.in_place += transfer_time(use.written, slow_.write_in_place);
+  figures_.used_in_place(use);
+}
+
+std::vector<detail::InPlaceUse> Engine::take_uses_in_place() noexcept {
+  const std::lock_guard lock(mutex_);
+  return figures_.take_uses_in_place();
 }
 
 // As much as memory that is slower than this machine's would cost the op. It counts as a wait for operands.
@@ -38,6 +50,7 @@ void Engine::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
   if (time > oversleeps) std::this_thread::sleep_for(std::chrono::nanoseconds((time - oversleeps).value));
   while (program_.now() - began < time) std::this_thread::yield();
   lock.lock();
+  figures_.waited_in_place(op_.index, program_.now() - began);
   add_stall(began, false);
 }
 

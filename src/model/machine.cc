@@ -153,12 +153,26 @@ HostMemory read_host_memory(const Json& json, const Machine& machine) {
   return read;
 }
 
+void read_prices(const Json& list, Machine& machine) {
+  constexpr std::uint64_t most_percent = 10'000;
+  if (!list.is_array()) throw Malformed{"machine: in_place_prices is not a list"};
+  for (const Json& row : list) {
+    const Reader price(row, "machine: in-place price " + std::to_string(machine.in_place_prices.size()),
+                       {"op", "percent"});
+    const std::uint64_t percent = price.number("percent", 1);
+    if (percent > most_percent) price.fail("has a percent above " + std::to_string(most_percent));
+    if (!machine.in_place_prices.empty() && machine.in_place_prices.back().op >= price.text("op"))
+      price.fail("is out of the order of the ops' names");
+    machine.in_place_prices.push_back({.op = price.text("op"), .percent = static_cast<std::uint32_t>(percent)});
+  }
+}
+
 Machine read_machine(const Json& json) {
   if (const auto another = another_format(json, format_name)) throw Malformed{"the file " + *another};
-  const Reader top(
-      json, "machine",
-      {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder", "whole_tensors",
-       "interference_percent", "remap_ns", "early_fetches", "writes_wait", "plans_in_turns", "host_memory"});
+  const Reader top(json, "machine",
+                   {"format", "name", "tiers", "links", "fault_ns", "granule_bytes", "can_recompute", "can_reorder",
+                    "whole_tensors", "interference_percent", "remap_ns", "early_fetches", "writes_wait",
+                    "plans_in_turns", "host_memory", "in_place_prices"});
   (void)top.text("format");
   Machine machine;
   read_tiers(top.list("tiers"), machine);
@@ -179,6 +193,7 @@ Machine read_machine(const Json& json) {
                     .writes_wait = top.truth("writes_wait"),
                     .plans_in_turns = top.truth("plans_in_turns")};
   if (top.has("host_memory")) machine.host_memory = read_host_memory(top.member("host_memory"), machine);
+  if (top.has("in_place_prices")) read_prices(top.member("in_place_prices"), machine);
   return machine;
 }
 
@@ -211,6 +226,8 @@ std::string format_machine(const Machine& machine, std::string_view name) {
     if (link.alone_bytes_per_s != 0) row["alone_bytes_per_s"] = link.alone_bytes_per_s;
     json["links"].push_back(std::move(row));
   }
+  for (const InPlacePrice& price : machine.in_place_prices)
+    json["in_place_prices"].push_back({{"op", price.op}, {"percent", price.percent}});
   json["fault_ns"] = machine.fault_time.value;
   json["granule_bytes"] = machine.granule.value;
   json["can_recompute"] = machine.can_recompute;

@@ -16,6 +16,19 @@ const Link* Machine::link(TierIndex source, TierIndex target) const noexcept {
   return nullptr;
 }
 
+std::uint32_t Machine::in_place_percent(std::string_view op) const noexcept {
+  const auto found = std::ranges::lower_bound(in_place_prices, op, {}, &InPlacePrice::op);
+  return found != in_place_prices.end() && found->op == op ? found->percent : 100;
+}
+
+Nanoseconds Machine::time_in_place(std::string_view op, TierIndex tier, Bytes read, Bytes written) const noexcept {
+  const Link *const in = link(tier, {0}), *const out = link({0}, tier);
+  std::int64_t time = 0;
+  if (in != nullptr) time += transfer_time(read, in->bytes_per_s).value;
+  if (out != nullptr) time += transfer_time(written, out->bytes_per_s).value;
+  return {time / 100 * in_place_percent(op) + time % 100 * in_place_percent(op) / 100};
+}
+
 bool replayable(const Op& op) {
   const bool in_place = std::any_of(op.writes.begin(), op.writes.end(), [&](TensorIndex t) {
     return std::binary_search(op.reads.begin(), op.reads.end(), t);

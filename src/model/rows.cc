@@ -56,8 +56,8 @@ RowAccess read_access(const Json& row, const std::string& place) {
 }
 
 Rows read_rows(const Json& top) {
-  constexpr std::array<std::string_view, 6> keys{"format",      "always_near", "held_bytes",
-                                                 "chunk_bytes", "chunks",      "steps"};
+  constexpr std::array<std::string_view, 7> keys{"format", "always_near",   "held_bytes", "chunk_bytes",
+                                                 "chunks", "touched_bytes", "steps"};
   if (!top.is_object()) throw Malformed{"is not an object"};
   if (const auto another = another_format(top, format_name)) throw Malformed{"the file " + *another};
   for (const auto& item : top.items()) {
@@ -70,6 +70,7 @@ Rows read_rows(const Json& top) {
             .held = {number(member(top, "held_bytes", {}), "held_bytes", largest_size)},
             .chunk = {number(member(top, "chunk_bytes", {}), "chunk_bytes", largest_size)},
             .chunks = static_cast<std::uint32_t>(number(member(top, "chunks", {}), "chunks", most_chunks))};
+  if (top.contains("touched_bytes")) rows.touched = {number(top["touched_bytes"], "touched_bytes", largest_size)};
   const std::string of_file, of_steps = "steps";
   for (const Json& step : list(member(top, "steps", of_file), of_steps)) {
     const std::string place = "step " + std::to_string(rows.steps.size());
@@ -115,6 +116,21 @@ std::optional<Error> misfit(const Rows& rows, const Trace& trace) {
   return std::nullopt;
 }
 
+std::vector<std::uint32_t> hot_chunks(std::span<const std::pair<std::uint32_t, std::uint32_t>> steps,
+                                      std::size_t room) {
+  constexpr std::uint32_t fewest = 3;  // one that is fetched and written back crosses twice
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ranked;
+  for (const auto& [chunk, count] : steps)
+    if (count >= fewest) ranked.emplace_back(chunk, count);
+  std::ranges::sort(ranked, [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first < b.first;
+  });
+  std::vector<std::uint32_t> hot;
+  for (std::size_t i = 0; i < std::min(room, ranked.size()); ++i) hot.push_back(ranked[i].first);
+  std::ranges::sort(hot);
+  return hot;
+}
+
 Result<Rows> parse_rows(std::string_view json, const Trace& trace) {
   try {
     Rows rows = read_rows(Json::parse(json));
@@ -134,6 +150,7 @@ std::string format_rows(const Rows& rows) {
   add(",\"held_bytes\":", rows.held.value);
   add(",\"chunk_bytes\":", rows.chunk.value);
   add(",\"chunks\":", rows.chunks);
+  if (rows.touched.value > 0) add(",\"touched_bytes\":", rows.touched.value);
   out.append(",\n\"steps\":[");
   for (const std::vector<RowAccess>& step : rows.steps) {
     out.append(&step == &rows.steps.front() ? "\n[" : ",\n[");

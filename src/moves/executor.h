@@ -63,6 +63,7 @@ struct OpMoves {
   struct InPlace {
     ChunkRange chunks;
     bool read = false, written = false;
+    Bytes used = {};  // of each chunk; 0: all of it
   };
   struct Made {
     ChunkRange chunks;
@@ -84,6 +85,13 @@ struct StepStart {
   };
   std::vector<Unit> near;  // in fast memory, or about to come: in order of first use
   std::vector<Unit> away;  // the latest first use first
+};
+
+// An op that used operands where they lie, in slower memory.
+struct InPlaceUse {
+  OpIndex op;
+  Bytes read, written;
+  Nanoseconds waited;  // for their being there, where other memory plays the slower one
 };
 
 // The next ops of a step without a plan, as an earlier step lets expect them.
@@ -245,6 +253,8 @@ class Executor {
   // --- figures -------------------------------------------------------------------------------------------------------
   virtual Program& program() noexcept = 0;                      // whose clock times ops, stalls and moves
   virtual Nanoseconds stalled_since_last_asked() noexcept = 0;  // of the op thread
+  // Of the running step, or of the last one.
+  virtual std::vector<InPlaceUse> take_uses_in_place() noexcept { return {}; }
   // Where ops run later than they are announced: times and stalls of the ops of an earlier step, once they are known.
   struct StepTimes {
     std::uint64_t step = 0;

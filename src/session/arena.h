@@ -7,6 +7,7 @@
 // Lock rule: not thread safe; the session's lock guards it. The layout functions (base, chunks_of, ...) read constants,
 // from any thread.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory_resource>
@@ -65,6 +66,11 @@ class Arena {
     return at >= base() && at < base() + bytes().value;
   }
   ChunkRange chunks_of(std::uint64_t offset, std::uint64_t bytes) const noexcept;
+  // So many bytes of a range lie in the chunk.
+  std::uint64_t bytes_in(ChunkIndex chunk, std::uint64_t offset, std::uint64_t bytes) const noexcept {
+    const std::uint64_t begin = std::max(chunk.value * chunk_, offset);
+    return std::max(std::min((chunk.value + 1) * chunk_, offset + bytes), begin) - begin;
+  }
   bool is_small(std::uint64_t bytes, std::uint64_t alignment) const noexcept {
     return heap_.is_small(bytes) && alignment <= 64;
   }

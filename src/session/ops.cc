@@ -52,12 +52,17 @@ void Ops::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, std::uin
     if (found == arena_.tensors().end()) continue;
     const auto& [offset, live] = *found;
     const std::uint64_t begin = arena_.offset_of(part.first);
-    const ChunkRange chunks = arena_.chunks_of(begin, std::min(part.bytes.value, offset + live.bytes.value - begin));
+    const Bytes bytes{std::min(part.bytes.value, offset + live.bytes.value - begin)};
+    const ChunkRange chunks = arena_.chunks_of(begin, bytes.value);
     op_.operand(chunks, no_log_tensor, part.written);
+    if (plans_.uses_in_place() && plans_.follows_plan())
+      for (const ChunkIndex c : chunks)
+        if (rows_.may_lie_far(c) && arena_.bytes_in(c, offset, live.bytes.value) == options_.chunk.value)
+          op_.may_lie_far(c, {arena_.bytes_in(c, begin, bytes.value)}, part.written);
     if (before != offset) hash = mix(hash, ~live.bytes.value);
     before = offset;
     if (!logger_.running()) continue;
-    rows_.touch(logger_.next_op(), chunks);
+    rows_.touch(logger_.next_op(), chunks, bytes);
     const std::uint32_t index = logger_.tensor(offset, live);
     logger_.touched_in_parts(index);
     if (op.reads.empty() || op.reads.back() != index) op.reads.push_back(index);
@@ -101,6 +106,7 @@ Executor::Part Ops::part_now(std::span<const ChunkRange> operands) {
   if (plan.has_failed()) return part;
   part.planned = true;
   part.moves = plan.moves_at(op_.part());
+  part.moves.in_place = op_.in_place(part.moves.in_place);
   part.places = plan.places();
   if (plans_.takes_over()) part.start = &plan.start();
   part.frames_to_come = plan.frames_to_come(op_.part());

@@ -38,6 +38,11 @@ class PlanMaking {
 
   const Machine& machine() const noexcept { return machine_; }  // as the latest plan was made for it
 
+  // After a step by the bucket's plan: what uses in place cost, for plans to come. True: a plan by these is wanted.
+  bool price_in_place(Bucket& ran, const StepPlan::Measured& measured) {
+    return ran.plan.price_in_place(measured, machine_);
+  }
+
   void make_plan(Bucket& bucket);        // waits for it
   void make_first_plan(Bucket& bucket);  // of all: waits as long as steps without one would lose
   void make_plan_beside(Bucket& bucket);

@@ -33,19 +33,38 @@ void RowLog::begin_step() {
   parts_.clear();
 }
 
-void RowLog::touch(std::uint32_t op, ChunkRange chunks) {
+void RowLog::touch(std::uint32_t op, ChunkRange chunks, Bytes bytes) {
   for (const ChunkIndex c : chunks) chunks_.insert(c.value);
   if (!parts_.empty() && parts_.back().op == op) {
     ChunkRange& last = parts_.back().chunks;
     if (chunks.first() >= last.first() && chunks.first() <= last.limit()) {
       last = {last.first(), std::max(last.limit(), chunks.limit())};
+      parts_.back().bytes += bytes;
       return;
     }
   }
-  if (parts_.size() <= most_ranges) parts_.push_back({op, chunks});
+  if (parts_.size() <= most_ranges) parts_.push_back({op, chunks, bytes});
 }
 
 std::vector<TouchedPart> RowLog::take() { return std::exchange(parts_, {}); }
+
+bool RowLog::may_lie_far(ChunkIndex chunk) const { return hot_ && !std::ranges::binary_search(*hot_, chunk.value); }
+
+std::optional<std::vector<std::uint32_t>> RowHistory::hot(std::size_t room) const {
+  constexpr std::size_t enough = 6;
+  if (steps_.size() < enough) return std::nullopt;
+  std::map<std::uint32_t, std::pair<std::uint32_t, std::size_t>> counts;  // by chunk: steps, and the last of them
+  for (std::size_t s = 0; s < steps_.size(); ++s)
+    for (const TouchedPart& part : steps_[s])
+      for (const ChunkIndex c : part.chunks) {
+        auto& [steps, last] = counts[c.value];
+        if (steps == 0 || last != s) ++steps;
+        last = s;
+      }
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> by_chunk;
+  for (const auto& [chunk, count] : counts) by_chunk.emplace_back(chunk, count.first);
+  return hot_chunks(by_chunk, room);
+}
 
 void RowHistory::add(std::vector<TouchedPart> step) {
   if (step.empty()) return;
@@ -70,6 +89,7 @@ Rows RowHistory::rows(std::span<const ChunkRange> in_parts, std::uint32_t held, 
     for (const TouchedPart& part : step) add(part.chunks);
   const std::vector<std::uint32_t> numbered(all.begin(), all.end());
   rows.chunks = static_cast<std::uint32_t>(numbered.size());
+  std::uint64_t times = 0, bytes = 0;
   for (const auto& step : steps_) {
     std::map<std::uint32_t, std::vector<std::uint32_t>> by_op;
     for (const TouchedPart& part : step) {
@@ -79,7 +99,11 @@ Rows RowHistory::rows(std::span<const ChunkRange> in_parts, std::uint32_t held, 
     }
     std::vector<RowAccess>& accesses = rows.steps.emplace_back();
     for (const auto& [op, touched] : by_op) accesses.push_back({.op = {first[op]}, .chunks = joined(touched)});
+    for (const RowAccess& access : accesses)
+      for (const auto [begin, end] : access.chunks) times += end - begin;
+    for (const TouchedPart& part : step) bytes += part.bytes.value;
   }
+  if (times > 0) rows.touched = {std::min(bytes / times, chunk.value)};
   return rows;
 }
 

@@ -8,8 +8,10 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "os/chunk_index.h"
@@ -20,23 +22,31 @@ namespace vedette::detail {
 struct TouchedPart {  // by an op, in one step
   std::uint32_t op = 0;
   ChunkRange chunks;
+  Bytes bytes = {};  // of them, counted as often as the op named them
 };
 
 class RowLog {
  public:
   void begin_step();
-  void touch(std::uint32_t op, ChunkRange chunks);
+  void touch(std::uint32_t op, ChunkRange chunks, Bytes bytes = {});
   std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }  // different ones
   std::vector<TouchedPart> take();
 
+  // Chunks that are to stay near, ascending; others may be used where they lie. Until the first call all are to.
+  void keep_near(std::vector<std::uint32_t> hot) { hot_ = std::move(hot); }
+  bool may_lie_far(ChunkIndex chunk) const;
+
  private:
   std::set<std::uint32_t> chunks_;
+  std::optional<std::vector<std::uint32_t>> hot_;
   std::vector<TouchedPart> parts_;  // in order
 };
 
 class RowHistory {
  public:
   void add(std::vector<TouchedPart> step);  // an empty one is no step
+  // Of its steps, the chunks that are to stay near, of which there is room for so many; nullopt: too few steps to know.
+  std::optional<std::vector<std::uint32_t>> hot(std::size_t room) const;
 
   // `in_parts`: chunks of all tensors that are touched in parts. `held`: chunks in fast memory for good. `first`: the
   // number of each op's first section in the plan. Chunks are numbered in ascending order from 0.

@@ -13,6 +13,7 @@ void RunningOp::begin() {
   tensors_.clear();
   small_.clear();
   born_.clear();
+  far_.clear();
   births_ = section_ = part_ = 0;
   sections_ = nullptr;
   observed_ = false;
@@ -22,6 +23,21 @@ void RunningOp::operand(ChunkRange chunks, std::uint32_t logged, bool written) {
   operands_.push_back(chunks);
   if (written) written_.push_back(chunks);
   tensors_.push_back(logged);
+}
+
+void RunningOp::may_lie_far(ChunkIndex chunk, Bytes used, bool written) {
+  const auto first = [](const OpMoves::InPlace& each) { return each.chunks.first(); };
+  const auto at = std::ranges::lower_bound(far_, chunk, {}, first);
+  if (at == far_.end() || first(*at) != chunk)
+    return void(far_.insert(at, {.chunks = ChunkRange::one(chunk), .read = true, .written = written, .used = used}));
+  at->written |= written;
+  at->used += used;
+}
+
+std::span<const OpMoves::InPlace> RunningOp::in_place(std::span<const OpMoves::InPlace> planned) {
+  if (far_.empty() || in_sections()) return planned;
+  far_.insert(far_.end(), planned.begin(), planned.end());
+  return far_;
 }
 
 void RunningOp::cut(const std::vector<WatchedSection>& sections, std::uint64_t early) {

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "moves/executor.h"
 #include "session/section_learner.h"
 
 namespace vedette::detail {
@@ -23,6 +24,10 @@ class RunningOp {
   // `logged`: no_log_tensor where it is a part of a tensor
   void operand(ChunkRange chunks, std::uint32_t logged, bool written);
   const std::vector<ChunkRange>& operands() const noexcept { return operands_; }
+  // Of operands that are parts of tensors: the op may use so much of this chunk where it lies.
+  void may_lie_far(ChunkIndex chunk, Bytes used, bool written);
+  // Those, and what the plan has the op use so, which lives as long as the plan.
+  std::span<const OpMoves::InPlace> in_place(std::span<const OpMoves::InPlace> planned);
   // The chunk of a small tensor: needed all through the op, and no operand to plans and sections.
   void small_operand(ChunkIndex chunk);
   // The chunks that the op, or its current section, needs in fast memory: operands() unless this says more.
@@ -62,6 +67,7 @@ class RunningOp {
   std::vector<std::uint32_t> tensors_;  // of the log, one for each operand
   std::vector<ChunkIndex> small_;       // chunks, sorted
   std::vector<ChunkRange> born_;
+  std::vector<OpMoves::InPlace> far_;  // by chunk, each once
   std::uint32_t births_ = 0;
   const std::vector<WatchedSection>* sections_ = nullptr;  // nullptr: it has none
   std::uint32_t section_ = 0, part_ = 0;

@@ -184,6 +184,7 @@ Error StepPlan::without_plan(const Error& cause, const Draft& draft) const {
 
 void StepPlan::forget_plan() {
   steps_ = 0;
+  in_place_.clear();
   least_ = {};
   plan_ = {};
   places_.reset();
@@ -305,6 +306,23 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
   if (std::exchange(not_measured_, false) || replan) return true;
   back_to_best_ = steps_ >= settled && was_better_before();
   return back_to_best_;
+}
+
+bool StepPlan::price_in_place(const Measured& measured, Machine& machine) {
+  if (priced_in_place_ || times_are_guesses_ || measured.times.size() != moves_.size()) return false;
+  const TierIndex there{1};
+  for (const InPlaceUse& use : measured.in_place) {
+    if (use.op.value + 1 >= first_.size()) continue;
+    const std::uint32_t part = first_[use.op.value];
+    if (first_[use.op.value + 1] != part + 1) continue;  // it is not known which section used them
+    const Nanoseconds moves = machine.time_in_place({}, there, use.read, use.written);
+    if (moves.value > 0) in_place_.used(part, moves, measured.times[part] + use.waited);
+  }
+  if (steps_ < InPlaceTrials::enough) return false;
+  const std::vector<InPlacePrice> prices = in_place_.prices(units_.trace.ops, least_times_);
+  if (prices.empty()) return false;
+  priced_in_place_ = true;
+  return take_prices(prices, machine);
 }
 
 Nanoseconds StepPlan::least_time_of(std::uint32_t op) const {

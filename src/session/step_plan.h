@@ -22,6 +22,7 @@
 #include "pack/packed_trace.h"
 #include "pack/tensor_units.h"
 #include "pack/units.h"
+#include "session/in_place_trials.h"
 #include "vedette/policy.h"
 
 namespace vedette::detail {
@@ -112,8 +113,12 @@ class StepPlan {
     Nanoseconds time, stall, recomputing;  // of the step
     std::span<const Nanoseconds> times, stalls;
     std::span<const Nanoseconds> for_room = {};  // of the stalls; empty: it is not known
+    std::span<const InPlaceUse> in_place = {};   // by ops of the program
   };
   bool measure(const Measured& measured, const Machine& machine);
+  // After measure(): the machine gets the prices that steps by this plan have shown, once. True: they are others than
+  // before, so that the plan is to be made anew.
+  bool price_in_place(const Measured& measured, Machine& machine);
 
   const Units& units() const noexcept { return units_; }
   // As it was planned: units().trace, but for operands of ops that need more than fast memory has.
@@ -194,6 +199,8 @@ class StepPlan {
   StepStart start_;
   std::vector<bool> makes_recomputed_;  // [part]
   std::vector<Nanoseconds> least_times_;
+  InPlaceTrials in_place_;
+  bool priced_in_place_ = false;
   bool times_are_guesses_ = false, not_measured_ = false;
   std::vector<char> runs_again_;  // [op], whatever its sections are; empty: none does
   std::optional<PackedTrace> program_in_sections_;

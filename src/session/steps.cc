@@ -158,11 +158,13 @@ void Steps::end_step() noexcept {
   rest_.step_ended(then, logger_.step() > options_.warmup_steps && is_settled());
   if (!rested && rest_.rests()) executor_->begin_rest();
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return plans_.leave();
+  const std::vector<InPlaceUse> in_place = executor_->take_uses_in_place();
   plans_.end_step({.measured = {.time = ops_.times().step_time(now),
                                 .stall = since(&Counters::stall_ns),
                                 .recomputing = since(&Counters::recompute_ns),
                                 .times = ops_.times().times(),
-                                .stalls = ops_.times().stalls()},
+                                .stalls = ops_.times().stalls(),
+                                .in_place = in_place},
                    .seen = ops_.observed(),
                    .rows = ops_.rows(),
                    .recomputer = drops_.recomputer(),

@@ -73,9 +73,11 @@ Cut cut_behind(const Machine& machine, std::uint32_t near) {
     out = std::min(out, out_beside + left);
     together = std::min(together, in_beside + out_beside + left);
   }
-  double twice = 1;  // operands in place cross beside what links carry
+  double twice = 1;  // operands in place cross beside what links carry, the faster the less an op loses by them
+  std::uint32_t least_percent = 100;
+  for (const InPlacePrice& price : machine.in_place_prices) least_percent = std::min(least_percent, price.percent);
   for (std::uint32_t k = near + 1; k < machine.tiers.size(); ++k)
-    if (machine.tiers[k].addressable) twice = 2;
+    if (machine.tiers[k].addressable) twice = 1 + 100.0 / std::max(least_percent, 1u);
   Cut cut{.in = in == 0 ? -1 : 1e9 / (twice * in), .out = out == 0 ? -1 : 1e9 / (twice * out)};
   if (together < in + out) cut.part_in = in / together, cut.part_out = out / together;
   for (std::uint32_t k = 0; k <= near; ++k) cut.capacity += static_cast<double>(machine.tiers[k].capacity.value);

@@ -14,6 +14,7 @@ struct InRows {
   Trace planned;
   Trace run;                      // with every chunk of the tables as a tensor of its own that no op is known to use
   std::vector<Operands> in_turn;  // of the steps
+  std::uint64_t room = 0;         // chunks of tables for which plans leave room
 };
 // The rows fit the trace (misfit()).
 InRows in_rows(const Trace&, const Rows&, Bytes fast_memory);
@@ -27,6 +28,8 @@ class AsLive final : public Policy {
   Reaction react(const Event& event, const View& view) override;
 
  private:
+  void leave_cold_ones(Plan& plan, const Trace& run) const;
+
   Policy& policy_;
   const InRows& rows_;
 };

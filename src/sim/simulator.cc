@@ -179,11 +179,12 @@ std::int64_t Simulation::time_in_place(std::uint32_t op) const {
     for (std::uint32_t p = range.begin; p < range.end; ++p) {
       if (!waiting_.in_place(op, p) || traffic_.piece(p).tier == 0 || !waiting_.touched(op, p)) continue;
       const TierIndex tier{traffic_.piece(p).tier};
-      const Bytes bytes{traffic_.piece(p).bytes.end - traffic_.piece(p).bytes.begin};
-      const Link* in = in_.machine.link(tier, {0});
-      const Link* out = in_.machine.link({0}, tier);
-      if (each.read && in != nullptr) time += transfer_time(bytes, in->bytes_per_s).value;
-      if (each.write && out != nullptr) time += transfer_time(bytes, out->bytes_per_s).value;
+      Bytes bytes{traffic_.piece(p).bytes.end - traffic_.piece(p).bytes.begin};
+      if (each.used.value > 0) bytes = std::min(bytes, each.used);
+      time +=
+          in_.machine
+              .time_in_place(in_.trace.ops[op].name, tier, each.read ? bytes : Bytes{}, each.write ? bytes : Bytes{})
+              .value;
     }
   }
   return time;

@@ -13,6 +13,7 @@ namespace vedette::sim {
 struct Operand {
   std::uint32_t tensor = 0;
   bool read = false, write = false;
+  Bytes used = {};  // of each piece, where the op uses it in place; 0: all of it
 };
 
 using Operands = std::vector<std::vector<Operand>>;  // of each op, by tensor

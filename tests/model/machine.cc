@@ -41,6 +41,26 @@ TEST(Machines, SayWhatALinkCarriesBesideTheOtherAndAlone) {
   EXPECT_EQ(parse_machine(text).value(), machine);
 }
 
+TEST(Machines, SayWhatKindsOfOpsLoseByOperandsInPlace) {
+  Machine machine{.tiers = {{.name = "dram", .capacity = {1000}, .addressable = true},
+                            {.name = "cxl", .capacity = {1000}, .addressable = true}},
+                  .links = {{.source = {1}, .target = {0}, .bytes_per_s = 1'000'000'000},
+                            {.source = {0}, .target = {1}, .bytes_per_s = 500'000'000}}};
+  EXPECT_EQ(machine.time_in_place("gelu", {1}, {100}, {100}), Nanoseconds{300});
+  machine.in_place_prices = {{.op = "addmm", .percent = 10}, {.op = "gather", .percent = 250}};
+  EXPECT_EQ(machine.time_in_place("addmm", {1}, {100}, {100}), Nanoseconds{30});
+  EXPECT_EQ(machine.time_in_place("gather", {1}, {100}, {}), Nanoseconds{250});
+  EXPECT_EQ(machine.time_in_place("gelu", {1}, {100}, {}), Nanoseconds{100});
+  EXPECT_EQ(parse_machine(format_machine(machine, {})).value(), machine);
+  const auto refused = [&] { return parse_machine(format_machine(machine, {})).error().message; };
+  machine.in_place_prices[0].percent = 0;
+  EXPECT_EQ(refused(), "machine: in-place price 0 percent is not an integer between 1 and 2^60");
+  machine.in_place_prices[0].percent = 20'000;
+  EXPECT_EQ(refused(), "machine: in-place price 0 has a percent above 10000");
+  machine.in_place_prices = {{.op = "gather"}, {.op = "addmm"}};
+  EXPECT_EQ(refused(), "machine: in-place price 1 is out of the order of the ops' names");
+}
+
 TEST(Machines, SayWhatTheHostsMemoryHas) {
   Machine machine = machine_presets()[0].make();
   EXPECT_EQ(format_machine(machine, {}).find("host_memory"), std::string::npos);

@@ -116,6 +116,35 @@ TEST(Vedette, LeavesInPlaceWhatWouldOtherwiseBeWaitedFor) {
   EXPECT_GT(left, 0u);
 }
 
+// Ops of some kind lose nearly nothing by operands in place, or far more than their bytes: the plan has them there more
+// often, or never.
+TEST(Vedette, PricesOperandsInPlaceByTheKindOfTheirOp) {
+  std::uint32_t cheap = 0, as_links = 0, dear = 0;
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    Trace trace = testing::generate_trace(seed, {.layers = 8, .moments = 1});
+    for (std::size_t i = 0; i < trace.ops.size(); ++i) {
+      trace.ops[i].time.value /= 16;
+      trace.ops[i].name = i % 2 == 0 ? "even" : "odd";
+    }
+    const Bytes capacity = {std::max(largest_op_bytes(trace).value * 5 / 4, peak_bytes(trace).value * 2 / 5)};
+    Machine machine = with_slow_memory_in_place(capacity, true);
+    const auto uses_by_even_ops = [&] {
+      const Plan made = plan(trace, machine);
+      return static_cast<std::uint32_t>(
+          std::ranges::count_if(made.in_place, [](const InPlace& use) { return use.op.value % 2 == 0; }));
+    };
+    as_links += uses_by_even_ops();
+    machine.in_place_prices = {{.op = "even", .percent = 5}};
+    cheap += uses_by_even_ops();
+    machine.in_place_prices = {{.op = "even", .percent = 5000}};
+    dear += uses_by_even_ops();
+  }
+  EXPECT_GT(cheap, as_links);
+  EXPECT_GT(as_links, dear);
+  EXPECT_EQ(dear, 0u);
+}
+
 TEST(Vedette, TakesWhatMovesCostOpsFromTheMachineOrTheDefault) {
   const Trace one = training_step();
   Machine machine = testing::two_tiers({14 * kilo});

@@ -40,6 +40,23 @@ TEST(RowHistory, NumbersChunksOfAllTablesFromZero) {
   EXPECT_EQ(rows.steps[1][0].chunks, (std::vector<Span<std::uint32_t>>{{0, 2}}));
 }
 
+// Chunk 1 in each step, 2 in every other one, and a further one in each that never comes again.
+TEST(RowHistory, KnowsWhichChunksAreHot) {
+  RowHistory history;
+  RowLog log;
+  for (std::uint32_t s = 0; s < 12; ++s) {
+    EXPECT_EQ(history.hot(4).has_value(), s >= 6) << s;
+    const ChunkRange often = range(1, s % 2 == 0 ? 3 : 2);
+    history.add({{.op = 0, .chunks = often}, {.op = 1, .chunks = often}, {.op = 1, .chunks = range(10 + s, 11 + s)}});
+  }
+  EXPECT_EQ(history.hot(4).value(), (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(history.hot(1).value(), (std::vector<std::uint32_t>{1}));
+  EXPECT_FALSE(log.may_lie_far({10})) << "nothing is known yet";
+  log.keep_near(*history.hot(4));
+  EXPECT_TRUE(log.may_lie_far({10}));
+  EXPECT_FALSE(log.may_lie_far({2}));
+}
+
 TEST(RowHistory, KeepsTheLatestSteps) {
   RowHistory history;
   for (std::uint32_t s = 0; s < 40; ++s) history.add({{.op = 0, .chunks = range(s, s + 1)}});

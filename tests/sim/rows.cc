@@ -94,6 +94,34 @@ TEST(Rows, APolicySeesWhatItSeesLive) {
   EXPECT_EQ(policy.tensors_heard_of, std::vector<std::size_t>(4, 1));
 }
 
+// A table of 40 chunks. Each step touches the first four, and four others. Room is for eight chunks: where slower
+// memory can be used in place, the four stay near and the others are used there.
+TEST(Rows, ThatFewStepsTouchAreUsedInPlaceAndTheHotOnesStayNear) {
+  const Trace one = trace({tensor(5 + 80)}, {op(100, {{0}})});
+  std::vector<std::vector<RowAccess>> steps;
+  for (std::uint32_t s = 0; s < 9; ++s) steps.push_back({touches(0, {{0, 4}, {5 + 4 * s % 36, 7 + 4 * s % 36}})});
+  const auto table = [&] {
+    Rows made = rows(40, steps);
+    made.touched = {2};  // bytes of a chunk
+    return made;
+  };
+  const Machine moved = machine(165);  // of 16 chunks half is for rows
+  Machine used_there = moved;
+  used_there.tiers[1].addressable = true;
+  Witness policy;
+  const ReplayOptions twice{.steps = 18};
+  const Replayed on_demand = replay(one, table(), moved, policy, twice).value(),
+                 by_heat = replay(one, table(), used_there, policy, twice).value();
+  const Trace no_room = trace({tensor(5)}, {op(100, {{0}})});  // so that no chunk of the table is hot
+  const Replayed whole = replay(no_room, table(), used_there, policy, twice).value();
+  // of two cold chunks two bytes, read and written, at a byte a nanosecond
+  EXPECT_EQ(by_heat.measured.time, Nanoseconds{100 + 2 * 4});
+  EXPECT_EQ(whole.measured.time, Nanoseconds{100 + 6 * 4}) << "the whole table lies in slower memory";
+  EXPECT_EQ(by_heat.bytes_in + by_heat.bytes_out, Bytes{0});
+  EXPECT_LT(by_heat.measured.time, on_demand.measured.time);
+  EXPECT_LT(by_heat.bytes_in + by_heat.bytes_out, on_demand.bytes_in + on_demand.bytes_out);
+}
+
 TEST(Rows, OfAnotherTraceAreRefused) {
   const Trace one = trace({tensor(25)}, {op(100, {{0}})});
   Witness policy;

@@ -31,11 +31,12 @@ struct Stretch {
 class Choice {
  public:
   Choice(const Trace& trace, const Machine& machine, TierIndex tier) : trace_(trace), machine_(machine) {
-    const Link &in = *machine.link(tier, {0}), &out = *machine.link({0}, tier);
     in_place_.resize(trace.tensors.size());
     for (const Op& op : trace.ops) {
-      for (const TensorIndex t : op.reads) in_place_[t.value] += transfer_time(bytes(t.value), in.bytes_per_s).value;
-      for (const TensorIndex t : op.writes) in_place_[t.value] += transfer_time(bytes(t.value), out.bytes_per_s).value;
+      for (const TensorIndex t : op.reads)
+        in_place_[t.value] += machine.time_in_place(op.name, tier, bytes(t.value), {}).value;
+      for (const TensorIndex t : op.writes)
+        in_place_[t.value] += machine.time_in_place(op.name, tier, {}, bytes(t.value)).value;
     }
     find_stretches();
   }

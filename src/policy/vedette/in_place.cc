@@ -71,9 +71,10 @@ std::optional<Stretch> InPlacePlans::stretch_of(std::uint32_t fetch, const std::
   found.moves_ns = time(comes.extent, found.tier, {0});
   for (const Use& use : uses_.tensors[t].uses) {
     if (after(use.op, comes.due) >= length) continue;
-    const std::vector<TensorIndex>& reads = trace_.ops[use.op].reads;
-    if (std::ranges::binary_search(reads, found.tensor)) found.in_place_ns += time(comes.extent, found.tier, {0});
-    if (use.write) found.in_place_ns += time(comes.extent, {0}, found.tier);
+    const Op& op = trace_.ops[use.op];
+    const Bytes bytes = bytes_of(comes.extent, trace_);
+    const Bytes read = std::ranges::binary_search(op.reads, found.tensor) ? bytes : Bytes{};
+    found.in_place_ns += machine_.time_in_place(op.name, found.tier, read, use.write ? bytes : Bytes{}).value;
     found.uses.push_back({use.op});
     if (use.write && found.evict)
       found.moves_ns = time(comes.extent, found.tier, {0}) + time(comes.extent, {0}, found.tier);
