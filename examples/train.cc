@@ -357,10 +357,9 @@ void add_options(CLI::App& app, Arguments& arguments, std::string& chunk, std::s
       ->capture_default_str();
   app.add_option("--policy", options.policy, "what decides which bytes move when (vedette plan --list tells them)")
       ->capture_default_str();
-  app.add_option(
-         "--slow", options.slow,
-         "where the rest waits: nvme:DIRECTORY, host, numa:NODE, host:SIZE+nvme:DIRECTORY, or "
-         "numa:NODE+nvme:DIRECTORY; with @500MB/s or @0.5GB/s after it, no faster; host@optane-2019 plays other memory")
+  app.add_option("--slow", options.slow,
+                 "where the rest waits: nvme:DIRECTORY, host, numa:NODE, host:SIZE+nvme:DIRECTORY, or "
+                 "numa:NODE+nvme:DIRECTORY; with @500MB/s or @0.5GB/s after it, no faster; host@cxl-2025 is throttled")
       ->capture_default_str();
   app.add_option("--fast", options.fast, "whose memory the budget is of: dram, or numa:NODE for that node's alone")
       ->capture_default_str();

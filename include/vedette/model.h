@@ -131,8 +131,8 @@ inline constexpr Habits habits_of_sessions{.early_fetches = true, .writes_wait =
 // to 130 ms came on top of the computation (docs/tried.md).
 inline constexpr std::uint32_t default_interference_percent = 25;
 
-// What ops of this name lose by operands that lie in slower memory: so many percent of the time in which links would
-// carry the bytes that they read and write there. Arithmetic hides a part of it; many small accesses cost more.
+// Ops of this name take longer by operands that lie in slower memory: by so many percent of the time in which links
+// would carry the bytes. Arithmetic hides a part of it; many small accesses cost more.
 struct InPlacePrice {
   std::string op;
   std::uint32_t percent = 100;

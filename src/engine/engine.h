@@ -94,11 +94,10 @@ class Engine final : public detail::Executor {
   Result<Resized> resize(Bytes budget, Caller caller) override;
   void run_once() noexcept;  // EngineOptions::by_hand: starts moves, then takes completions
 
-  // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, operands that stay in a
-  // slow tier (in_place) unless it is the first one and lends(), recomputations, another order of ops. The store does a
-  // move to a slower tier in the background. A drop is executed as an eviction: an op that lists a tensor as written
-  // may read it too (`w
-  // -= m` announces w as written), so that its bytes must survive.
+  // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, recomputations, another
+  // order of ops. Operands may stay in the first slow tier (in_place) where it lends(), and in no other. The store does
+  // a move to a slower tier in the background. A drop is executed as an eviction: an op that lists a tensor as written
+  // may read it too (`w -= m` announces w as written), so that its bytes must survive.
   Result<void> accepts(const Plan& plan) const override;
 
   // --- tensors come and go -------------------------------------------------------------------------------------------

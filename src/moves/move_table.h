@@ -43,7 +43,7 @@ class MoveTable {
   Grouped<OpMoves::InPlace> in_place_;
 };
 
-// What leaves fast memory, or stays in place, does so in several slow tiers.
+// The plan has units leave for several slow tiers, or ops use them in place in another one.
 bool chooses_tiers(const Plan& plan);
 
 // Early fetches start one part before the plan says: an executor lets them only into room that the running part needs

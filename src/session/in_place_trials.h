@@ -1,6 +1,6 @@
-// What kinds of ops lose by operands that lie in slower memory, as steps by one plan show: the time of each such op
-// there beside its time with all operands near. Of several steps the least of either counts, so that what else the
-// machine does is no loss.
+// Ops lose time by operands that lie in slower memory, each kind another share of what copies would take. Steps by one
+// plan show it: the time of each such op there, beside its time with all operands near. Of several steps the least of
+// either counts, so that other work of the machine is no loss.
 //
 // Pure. Lock rule: the owner's.
 #pragma once
@@ -22,6 +22,7 @@ class InPlaceTrials {
   // By names of ops, sorted: of those that have run often enough. `near`: times with all operands near, as `ops`.
   std::vector<InPlacePrice> prices(std::span<const Op> ops, std::span<const Nanoseconds> near) const;
   void clear() { of_parts_.clear(); }
+  bool told = false;  // its prices were asked for, and are known
 
  private:
   struct Trial {

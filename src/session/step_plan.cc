@@ -309,7 +309,7 @@ bool StepPlan::measure(const Measured& measured, const Machine& machine) {
 }
 
 bool StepPlan::price_in_place(const Measured& measured, Machine& machine) {
-  if (priced_in_place_ || times_are_guesses_ || measured.times.size() != moves_.size()) return false;
+  if (in_place_.told || times_are_guesses_ || measured.times.size() != moves_.size()) return false;
   const TierIndex there{1};
   for (const InPlaceUse& use : measured.in_place) {
     if (use.op.value + 1 >= first_.size()) continue;
@@ -321,7 +321,7 @@ bool StepPlan::price_in_place(const Measured& measured, Machine& machine) {
   if (steps_ < InPlaceTrials::enough) return false;
   const std::vector<InPlacePrice> prices = in_place_.prices(units_.trace.ops, least_times_);
   if (prices.empty()) return false;
-  priced_in_place_ = true;
+  in_place_.told = true;
   return take_prices(prices, machine);
 }
 

@@ -200,7 +200,6 @@ class StepPlan {
   std::vector<bool> makes_recomputed_;  // [part]
   std::vector<Nanoseconds> least_times_;
   InPlaceTrials in_place_;
-  bool priced_in_place_ = false;
   bool times_are_guesses_ = false, not_measured_ = false;
   std::vector<char> runs_again_;  // [op], whatever its sections are; empty: none does
   std::optional<PackedTrace> program_in_sections_;
