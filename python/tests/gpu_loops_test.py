@@ -9,6 +9,8 @@ import pickle
 import sqlite3
 import subprocess
 import tempfile
+import time
+import traceback
 
 import on_simulated_gpu
 from gpu_trainings import adam, batch, decoder, in_halves_and_thirds, loss_of, result, step_of, steps, train_decoder, update, watched
@@ -219,14 +221,16 @@ def in_process(place, name, words, **shared):
         figures = None
         if shared:
             with vedette.Guard("64MiB", fast="gpu:0", slow="host", on_message=lambda line: None, **shared) as guard:
+                pathlib.Path(place, name + ".open").touch()
                 found = train_decoder(guard)
                 figures = guard.counters.peak_bytes, torch.cuda.mem_get_info()
         else:
             found = train_decoder(None)
         pathlib.Path(place, name).write_bytes(pickle.dumps((found, figures)))
         status = 0
-    finally:
-        os._exit(status)
+    except Exception:
+        traceback.print_exc()
+    os._exit(status)
 
 
 def share_one_device():
@@ -236,7 +240,7 @@ def share_one_device():
     with tempfile.TemporaryDirectory() as place:
         os.waitpid(in_process(place, "plain", "memory_mib=256"), 0)
         plain, _ = pickle.loads(pathlib.Path(place, "plain").read_bytes())
-        for policy, memory in (("fair", 40), ("pack", 24)):
+        for policy, memory, dies in (("fair", 40, False), ("pack", 24, False), ("srtf", 40, True)):
             socket = os.path.join(place, policy)
             daemon = subprocess.Popen([vedette_command, "daemon", "--memory", f"{memory}MiB", "--policy", policy, "--quantum", "0", "--socket", socket],
                                       stdout=subprocess.PIPE, env=without_gpu)
@@ -244,7 +248,12 @@ def share_one_device():
                 assert b"shares" in daemon.stdout.readline()
                 words = f"memory_mib=60 shared={place}/{policy}.frames"
                 names = [f"{policy}-{number}" for number in range(3)]
-                for child in [in_process(place, name, words, share=socket) for name in names]:
+                children = [in_process(place, name, words, share=socket) for name in names]
+                if dies:  # what waits for a turn goes on
+                    while not all(pathlib.Path(place, name + ".open").exists() for name in names):
+                        time.sleep(0.01)
+                    daemon.kill()
+                for child in children:
                     assert os.waitpid(child, 0)[1] == 0, policy
                 peaks = []
                 for name in names:

@@ -59,6 +59,7 @@ Result<Executor::Resized> GpuExecutor::resize(Bytes budget, Caller caller) {
   const cuda::Current current(*device_);
   std::unique_lock lock(mutex_);
   const bool between_ops = caller == Caller::between_ops || caller == Caller::waits_for_turn;
+  if (budget == places_->budget() && !size_.wanted) return Resized{.now = budget};
   if (between_ops && is_woken_) wake();
   const bool rests = places_->is_still();  // ops that are not announced may use anything
   if (between_ops && !rests) {

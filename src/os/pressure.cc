@@ -264,8 +264,9 @@ bool PressureSources::is_full() const {
   if (!capacity) return false;
   std::uint64_t used = 0;
   std::error_code unreadable;
-  for (const auto& group : std::filesystem::directory_iterator(mount, unreadable))
-    used += of_region(text_of(group.path() / "dmem.current"), options_.gpu).value_or(0);
+  std::filesystem::directory_iterator group(mount, unreadable);
+  for (; !unreadable && group != std::filesystem::directory_iterator(); group.increment(unreadable))
+    used += of_region(text_of(group->path() / "dmem.current"), options_.gpu).value_or(0);
   return used > *capacity - *capacity / parts;
 }
 

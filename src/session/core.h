@@ -45,6 +45,7 @@ class SessionCore {
   // The Session object is gone. The arena goes on paging while tensors live, and holds no more fast memory than they
   // fill; the last release ends it.
   void close() noexcept;
+  void end_resizing() noexcept { executor_->end_resizing(); }  // calls of another thread no longer wait for an op
   bool is_open() const noexcept { return open_; }
   bool has_ended() const noexcept { return ended_.load(std::memory_order_acquire); }  // closed, and nothing lives
   void give_back_addresses() noexcept { arena_.give_back_addresses(); }               // when it has ended
@@ -57,7 +58,10 @@ class SessionCore {
   void release(std::byte* memory) noexcept;  // the last one of a closed session ends it
 
   const SessionOptions& options() const noexcept { return options_; }
-  const Machine& machine() const noexcept { return plans_.machine(); }
+  Machine machine() const {  // with what steps have measured so far
+    const std::lock_guard lock(mutex_);
+    return plans_.machine();
+  }
   const Arena& arena() const noexcept { return arena_; }
   void post(std::string_view sentence) { messages_.post(sentence); }
   void deliver_messages() { messages_.deliver(); }

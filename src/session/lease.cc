@@ -45,6 +45,7 @@ Result<std::unique_ptr<Lease>> Lease::ask(const std::string& path, std::string_v
   auto socket = connect_to(path);
   if (!socket) return std::unique_ptr<Lease>();
   std::unique_ptr<Lease> lease(new Lease(std::move(socket).value(), needs.want, std::move(speaker)));
+  lease->floor_ = needs.floor;
   Message hello = of_needs(Say::hello, needs);
   hello.set_name(name);
   if (!lease->send(hello)) return std::unique_ptr<Lease>();
@@ -93,10 +94,10 @@ bool Lease::send(const Message& message) noexcept {
 void Lease::listen() noexcept {
   Message message;
   for (;;) {
-    // memory that could not be given back at once is tried again
+    // a size that was not met at once is tried again
     constexpr int again_ms = 250;
     pollfd ready{.fd = socket_.get(), .events = POLLIN, .revents = 0};
-    if (::poll(&ready, 1, unmet() ? again_ms : -1) == 0) {
+    if (::poll(&ready, 1, may_be_unmet() ? again_ms : -1) == 0) {
       if (const auto again = unmet()) set_size(*again);
     } else if (receive(socket_.get(), std::as_writable_bytes(std::span(&message, 1)))) {
       hear(message);
@@ -109,6 +110,12 @@ void Lease::listen() noexcept {
 std::optional<Message> Lease::unmet() const {
   const std::lock_guard lock(mutex_);
   return to_apply_ ? std::nullopt : unmet_;
+}
+
+// The thread that waits for its turn may be at one.
+bool Lease::may_be_unmet() const {
+  const std::lock_guard lock(mutex_);
+  return unmet_ || to_apply_ || applies_ || waits_;
 }
 
 void Lease::lose_daemon() noexcept {
@@ -169,7 +176,7 @@ void Lease::apply(const Message& resize, bool waits_for_turn) {
   const Bytes now = change ? change(asked, waits_for_turn) : asked;
   {
     const std::lock_guard lock(mutex_);
-    unmet_ = now > asked ? std::optional(resize) : std::nullopt;
+    unmet_ = now != asked ? std::optional(resize) : std::nullopt;
     lease_ = asked;
     applies_.reset();
     changed_.notify_all();
@@ -203,11 +210,22 @@ void Lease::await_turn(std::unique_lock<std::mutex>& lock) {
       said_holder_ = heard_holder_;
       const std::string words = words_of_wait(holder_);
       lock.unlock();
-      speaker_(words);
+      try {
+        speaker_(words);
+      } catch (...) {  // the program's
+        lock.lock();
+        waits_ = false;
+        throw;
+      }
       lock.lock();
     }
   }
   waits_ = false;
+  if (!gone_ || !resize_ || lease_ >= floor_) return;
+  lease_ = floor_;  // no daemon will say so any more
+  lock.unlock();
+  resize_(floor_, /*waits_for_turn=*/true);
+  lock.lock();
 }
 
 void Lease::begin_step() {
@@ -222,6 +240,7 @@ void Lease::end_step(Nanoseconds stalled, Needs needs) {
   message.other_ns = (stalled - std::exchange(stalled_, stalled)).value;
   send(message);
   std::unique_lock lock(mutex_);
+  floor_ = needs.floor;
   if (!asked_ || gone_) return;
   asked_ = turn_ = false;
   lock.unlock();

@@ -53,6 +53,7 @@ class Lease {
       : socket_(std::move(socket)), most_(most), speaker_(std::move(speaker)) {}
   void listen() noexcept;
   std::optional<share::Message> unmet() const;
+  bool may_be_unmet() const;
   void hear(const share::Message& message);
   void take_turn(const share::Message& turn);
   void set_size(const share::Message& resize);
@@ -68,6 +69,7 @@ class Lease {
   std::condition_variable changed_;
   Resize resize_;
   Bytes lease_;
+  Bytes floor_;            // with which the next step runs; the thread of steps changes it
   share::Message holder_;  // the job that it waits for
   bool turn_ = false, asked_ = false, gone_ = false, refused_ = false;
   bool waits_ = false;            // a thread, in await_turn()
@@ -75,7 +77,7 @@ class Lease {
   bool is_leaving_ = false;
   std::uint64_t heard_holder_ = 0, said_holder_ = 0;  // counts of `holder_`
   std::optional<share::Message> to_apply_;            // by the thread that waits
-  std::optional<share::Message> unmet_;               // memory is above what this asks for
+  std::optional<share::Message> unmet_;               // memory is not what this asks for
   std::chrono::steady_clock::time_point begun_;       // the step
   Nanoseconds stalled_;                               // before it
   std::thread listener_;

@@ -80,7 +80,10 @@ Session::~Session() {
   if (in_child()) {
     [[maybe_unused]] const auto* const parents = lease_.release();  // its thread is in the parent
   }
-  if (lease_ != nullptr) lease_->follow_no_more();
+  if (lease_ != nullptr) {
+    core_->end_resizing();
+    lease_->follow_no_more();
+  }
   if (core_ != nullptr) detail::close_session(core_);
   lease_.reset();  // its memory is free for others by now
 }

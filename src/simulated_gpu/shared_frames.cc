@@ -76,7 +76,8 @@ bool SharedFrames::take(std::size_t count, std::size_t of) {
 void SharedFrames::give_back(std::size_t count) {
   if (holders_ == nullptr) return;
   const Locked lock(file_);
-  mine()->frames -= count;
+  std::size_t& frames = mine()->frames;
+  frames -= std::min(frames, count);  // a forked child gives back its parent's
 }
 
 std::size_t SharedFrames::of_others() const {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <regex>
 
 #include "cli/sentences.h"
 #include "profiler/sqlite.h"
@@ -52,7 +53,8 @@ void change(const std::string& recording, const std::string& sql, const std::str
   ASSERT_FALSE(database.failure()) << database.failure()->message;
 }
 
-// What a command writes to a terminal, whose line ends are "\r\n".
+// What a command writes to a terminal, whose line ends are "\r\n", but for lines of progress, which a slow machine
+// sees.
 std::string on_a_terminal(const std::string& arguments) {
   int terminal = -1;
   const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -67,7 +69,8 @@ std::string on_a_terminal(const std::string& arguments) {
   ::close(terminal);
   ::waitpid(child, nullptr, 0);
   std::erase(text, '\r');
-  return text;
+  static const std::regex progress("\x1b\\[K(vedette [a-z]+: [ -~]*, [0-9]+ s)?");
+  return std::regex_replace(text, progress, "");
 }
 
 TEST(ATerminal, IsNotSteeredByARecording) {

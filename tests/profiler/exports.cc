@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <list>
@@ -34,6 +35,10 @@ std::string exported(const std::string& recording, const std::string& format, co
 
 // nullopt: skipped, the reason is in `why`.
 std::optional<json> read_with(const std::string& python, const std::string& arguments, std::string& why) {
+  if (python.starts_with("/") && !std::filesystem::exists(python)) {
+    why = python + " is missing (scripts/setup.sh makes it)";
+    return std::nullopt;
+  }
   const told::Ran ran = told::run(python + " '" READERS "' " + arguments);
   if (ran.status == 77) {
     why = ran.output;

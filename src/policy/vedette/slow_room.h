@@ -1,5 +1,5 @@
 // Stays that fit into the slowest tier as the judge counts it, where that tier has room for little more than what fast
-// memory does not hold: a move has room in both tiers until it is due, so moves become shorter there. Pure.
+// memory does not hold. A move takes room in both tiers until it is due, so moves become shorter there. Pure.
 #pragma once
 #include <optional>
 #include <vector>
