@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "adapter/torch/exported.h"
+#include "adapter/torch/gpu_graphs.h"
 #include "adapter/torch/left_out.h"
 #include "adapter/torch/taken_apart.h"
 #include "vedette/torch.h"
@@ -69,6 +70,13 @@ void bind_exports(py::module_& module) {
       .def("end", [](Export& one) { one.held.reset(); });
   module.def("mark_exported", static_cast<void (*)(const at::Tensor&)>(&mark_exported),
              py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "keep_for_graph",
+      [](const at::Tensor& tensor, c10::MempoolId_t pool) {
+        if (tensor.is_cuda() && tensor.has_storage())
+          adapter::keep_for_graph(*tensor.storage().unsafeGetStorageImpl(), pool);
+      },
+      py::call_guard<py::gil_scoped_release>());
   module.def("is_exported", [](const at::Tensor& tensor) {
     const c10::StorageImpl* const storage = storage_of(tensor);
     return storage != nullptr && adapter::is_exported(*storage);

@@ -41,7 +41,7 @@ def train(layers, guard=None, compiled=True, optimizer=None, count=steps):
     return losses, [parameter.detach().cpu().numpy().tobytes() for parameter in model.parameters()]
 
 
-def compare(layers, share=0.5, train=train, **how):
+def compare(layers, share=0.5, train=train, launches=2 * steps, **how):
     """The guard that had a share of the memory, and what it said."""
     import triton_device
 
@@ -59,7 +59,7 @@ def compare(layers, share=0.5, train=train, **how):
         assert guard.phase == "planned" and guard.counters.bytes_in > 0
         assert guard.counters.resident_max_bytes <= guard.budget
     assert triton_device.races() == 0
-    assert triton_device.launches.total() >= 2 * steps
+    assert triton_device.launches.total() >= launches
     return guard, said
 
 
@@ -110,6 +110,21 @@ def tensors_inside_of_arguments():
 
     start()
     compare(layers_of(LinkedLayer), compiled=False)
+
+
+def trees_of_graphs():
+    """mode="reduce-overhead" of a part of the model, whose weights stay where its graphs have them; all else moves."""
+    import graph_test
+
+    start()
+    replays, replay = [], torch.cuda.CUDAGraph.replay
+    torch.cuda.CUDAGraph.replay = lambda graph: (replays.append(graph), replay(graph))
+
+    def train_graphed(layers, guard=None):
+        return graph_test.train(guard, functools.partial(torch.compile, mode="reduce-overhead"))
+
+    compare(None, train=train_graphed, launches=2)
+    assert len(replays) >= 3 * 16, f"{len(replays)} replays in three runs of ten steps, two of which warm up and record"
 
 
 def a_custom_operator():
@@ -254,13 +269,16 @@ class Processes(on_simulated_gpu.Processes):
 
 
 class WithTriton(Processes):
-    functions = (tensors_inside_of_arguments, a_custom_operator, a_launcher_that_is_not_known, kernels_of_which_nothing_is_known,
+    functions = (tensors_inside_of_arguments, a_custom_operator, trees_of_graphs, a_launcher_that_is_not_known, kernels_of_which_nothing_is_known,
                  a_compiled_optimizer, kernels_that_are_timed, kernels_called_with_addresses, compiled_training,
                  what_kernels_of_inductor_write_in_place, own_kernels, own_kernels_in_compiled_graphs,
                  compiled_training_without_the_hook, own_kernels_without_the_hook)
 
     def test_a_compiled_training_has_equal_bits(self):
         self.run_there(compiled_training)
+
+    def test_graphs_of_reduce_overhead_have_equal_bits(self):
+        self.run_there(trees_of_graphs)
 
     def test_kernels_of_ones_own_have_equal_bits(self):
         self.run_there(own_kernels)

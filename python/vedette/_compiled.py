@@ -7,6 +7,8 @@ Invariant: where a part of inductor is not as it is in torch 2.11 to 2.15, kerne
 
 import functools
 
+import torch
+
 from . import _core
 from ._on_import import change_on_import
 
@@ -37,6 +39,21 @@ def _change(module):
     compiler.cpp_pybinding, compiler.wait = cpp_pybinding, wait_and_name
 
 
+def _change_trees(module):
+    node = module.CUDAGraphNode
+    make = node.__init__
+
+    @functools.wraps(make)
+    def make_and_keep(self, wrapped_function, id, parent, inputs, cuda_graphs_pool, *others, **named):
+        for index in wrapped_function.static_input_idxs:  # weights: the node notes their addresses before it captures
+            if isinstance(inputs[index], torch.Tensor):
+                _core.keep_for_graph(inputs[index], cuda_graphs_pool)
+        make(self, wrapped_function, id, parent, inputs, cuda_graphs_pool, *others, **named)
+
+    node.__init__ = make_and_keep
+
+
 def announce_kernels():
     """Of everything that is compiled from now on."""
+    change_on_import("torch._inductor.cudagraph_trees", _change_trees, 'weights of mode="reduce-overhead" may move')
     change_on_import("torch._inductor.async_compile", _change, "kernels of torch.compile run on demand, without a plan")

@@ -55,7 +55,7 @@ void Ops::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, std::uin
     const Bytes bytes{std::min(part.bytes.value, offset + live.bytes.value - begin)};
     const ChunkRange chunks = arena_.chunks_of(begin, bytes.value);
     op_.operand(chunks, no_log_tensor, part.written);
-    if (plans_.uses_in_place() && plans_.follows_plan())
+    if (plans_.making().uses_in_place() && plans_.follows_plan())
       for (const ChunkIndex c : chunks)
         if (rows_.may_lie_far(c) && arena_.bytes_in(c, offset, live.bytes.value) == options_.chunk.value)
           op_.may_lie_far(c, {arena_.bytes_in(c, begin, bytes.value)}, part.written);

@@ -37,6 +37,7 @@ class PlanMaking {
   }
 
   const Machine& machine() const noexcept { return machine_; }  // as the latest plan was made for it
+  bool uses_in_place() const noexcept { return machine_.tiers.size() > 1 && machine_.tiers[1].addressable; }
 
   // After a step by the bucket's plan: what uses in place cost, for plans to come. True: a plan by these is wanted.
   bool price_in_place(Bucket& ran, const StepPlan::Measured& measured) {

@@ -7,6 +7,15 @@
 #include "session/like_log.h"
 
 namespace vedette::detail {
+namespace {
+
+// Where ops can use slower memory in place: chunks of tables that few steps touch lie there, and the others have the
+// room that plans leave to rows.
+void keep_hot_rows_near(const Bucket& ran, RowLog& rows, std::uint32_t free) {
+  if (auto hot = ran.rows.hot(room_for_rows(free, ran.unplanned()))) rows.keep_near(*std::move(hot));
+}
+
+}  // namespace
 
 void Plans::start(Machine machine, std::uint32_t frames) {
   recomputes_ = machine.can_recompute;
@@ -109,7 +118,8 @@ void Plans::learn(const RanStep& ran) {
 
 void Plans::finish_planned_step(Bucket& of, const RanStep& ran) {
   of.rows.add(ran.rows.take());
-  keep_hot_rows_near(of, ran.rows);
+  if (making_.uses_in_place())
+    keep_hot_rows_near(of, ran.rows, frames() - std::min(frames(), executor_->held_chunks()));
   switch (of.sections.step_ended(ran.seen, {.first = of.plan.first_parts(),
                                             .least_time = of.plan.least_times(),
                                             .chunk = options_.chunk,
@@ -135,14 +145,6 @@ void Plans::finish_planned_step(Bucket& of, const RanStep& ran) {
   if (by_prices && of.plan.has_policy() && !of.plan.is_in_draft())
     wants_another |= making_.price_in_place(of, ran.measured);
   if (wants_another && !of.sections.waits_for_plan()) making_.make_plan_beside(of);
-}
-
-// Where ops can use slower memory in place: chunks of tables that few steps touch lie there, and the others have the
-// room that plans leave to rows.
-void Plans::keep_hot_rows_near(const Bucket& ran, RowLog& rows) {
-  if (!uses_in_place()) return;
-  const std::uint32_t free = frames() - std::min(frames(), executor_->held_chunks());
-  if (auto hot = ran.rows.hot(room_for_rows(free, ran.unplanned()))) rows.keep_near(*std::move(hot));
 }
 
 std::optional<Executor::StepTimes> Plans::take_times(bool wait) {

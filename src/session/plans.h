@@ -43,7 +43,6 @@ class Plans {
 
   PlanMaking& making() noexcept { return making_; }  // fast memory of another size
   const Machine& machine() const noexcept { return making_.machine(); }
-  bool uses_in_place() const noexcept { return machine().tiers.size() > 1 && machine().tiers[1].addressable; }
   std::uint32_t frames() const noexcept { return making_.frames(); }  // of fast memory, for which plans are made
 
   // --- a step ------------------------------------------------------------------------------------------------------
@@ -83,7 +82,6 @@ class Plans {
   std::optional<Executor::StepTimes> take_times(bool wait);
   void finish_planned_step(Bucket& of, const RanStep& ran);
   void measure_later(Bucket& ran);
-  void keep_hot_rows_near(const Bucket& ran, RowLog& rows);
   void cut_into_sections_of(Bucket& ran, std::span<const ObservedOp> seen);
   void retire_buckets();
 

@@ -36,8 +36,7 @@ Result<std::unique_ptr<Lease>> lease_for(SessionOptions& options) {
   // A GPU's session has no chunks; without a size it wants all there is.
   const Bytes unit = gpu ? unit_of_gpu : options.chunk;
   const Bytes most = options.fast_memory.value == 0 ? Bytes{std::uint64_t{1} << 50} : options.fast_memory;
-  // What an op needs is not known yet. On a GPU there is no paging: an eighth of what is wanted is there from the
-  // start.
+  // A session does not know its ops yet. On a GPU nothing pages: an eighth of what it wants is there from the start.
   const Bytes floor = gpu && options.fast_memory.value > 0 ? Bytes{most.value / 8} : Bytes{};
   auto lease = Lease::ask(path, program_invocation_short_name, needs_of(unit, most, floor, {}), options.on_message);
   if (lease && *lease != nullptr) {

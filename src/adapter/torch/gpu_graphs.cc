@@ -31,6 +31,12 @@ bool keep_if_captured(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> argumen
   return true;
 }
 
+void keep_for_graph(c10::StorageImpl& storage, c10::MempoolId_t pool) {
+  GpuStorages* const gpu = GpuStorages::opened();
+  if (gpu == nullptr || gpu->session() == nullptr || gpu->session()->in_child()) return;
+  GpuGraphs::instance().keep(*gpu, storage, pool);
+}
+
 GpuGraphs& GpuGraphs::instance() {
   static auto* const immortal = new GpuGraphs;  // graphs outlive static objects
   return *immortal;

@@ -30,6 +30,9 @@ class GpuStorages;
 
 // Where this thread's current stream is captured: the tensors are kept for the graph. False: it is not.
 bool keep_if_captured(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments);
+// For a graph of this pool that is captured later, whose program notes the storage's address now. Nothing, where no
+// guard of GPU memory lives. Thread rule: a thread that runs no operator.
+void keep_for_graph(c10::StorageImpl& storage, c10::MempoolId_t pool);
 
 class GpuGraphs {
  public:
