@@ -33,12 +33,7 @@ void Drops::rest() {
   if (recomputer_ != nullptr) recomputer_->rest(drops_nothing());
 }
 
-void Drops::born(std::uint32_t tensor, std::optional<std::uint32_t> op) {
-  if (may_drop()) recomputer_->lineage().born(tensor, op);
-}
-
-std::optional<std::uint32_t> Drops::keeps(std::uint64_t offset) {
-  if (!may_drop() || !logger_.running()) return std::nullopt;
+std::optional<std::uint32_t> Drops::is_source(std::uint64_t offset) {
   const auto logged = logger_.logged(offset);
   return logged && !recomputer_->let_die(*logged) ? logged : std::nullopt;
 }

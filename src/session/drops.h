@@ -37,9 +37,11 @@ class Drops {
   // --- with the session's lock -------------------------------------------------------------------------------------
   void forget();  // of the step that was
   void rest();    // while the plan drops nothing, or no longer
-  void born(std::uint32_t tensor, std::optional<std::uint32_t> op);
+  Lineage* lineage() noexcept { return may_drop() ? &recomputer_->lineage() : nullptr; }  // nullptr: nobody asks
   // The tensor there dies. Its number in the log: something is made from it, which has to be made before.
-  std::optional<std::uint32_t> keeps(std::uint64_t offset);
+  std::optional<std::uint32_t> keeps(std::uint64_t offset) {
+    return may_drop() && logger_.running() ? is_source(offset) : std::nullopt;
+  }
   void count(Counters& counters) const;
 
   // --- without it --------------------------------------------------------------------------------------------------
@@ -59,6 +61,7 @@ class Drops {
 
  private:
   bool drops_nothing() const noexcept;
+  std::optional<std::uint32_t> is_source(std::uint64_t offset);
 
   const SessionOptions& options_;
   std::mutex& mutex_;

@@ -207,7 +207,8 @@ bool Steps::wants_shapes() const noexcept {
 bool Steps::born(const Arena::Place& place, const Live& live) {
   const std::uint32_t index = logger_.born(place.offset, live, ops_.runs());
   if (plans_.current() == nullptr) logger_.tell_birth(index);
-  drops_.born(index, ops_.runs_on_this_thread() ? std::optional(logger_.next_op() - 1) : std::nullopt);
+  if (Lineage* const lineage = drops_.lineage(); lineage != nullptr)
+    lineage->born(index, ops_.runs_on_this_thread() ? std::optional(logger_.next_op() - 1) : std::nullopt);
   PageProfile* const pages = profiling_.pages();
   if (pages != nullptr) pages->born(place.offset, place.bytes, index);
   return pages != nullptr;
@@ -217,12 +218,6 @@ void Steps::unborn(const Arena::Place& place) {
   if (logger_.running()) logger_.unborn(place.offset);
   if (PageProfile* const pages = profiling_.pages(); pages != nullptr) pages->died(place.offset);
   ops_.died(place.chunks);
-}
-
-void Steps::died(std::uint64_t offset, const Live& dead, ChunkRange chunks) {
-  if (logger_.running() && !dead.scratch) logger_.died(offset, dead);
-  if (PageProfile* const pages = profiling_.pages(); pages != nullptr) pages->died(offset);
-  ops_.died(chunks);
 }
 
 void Steps::wake() {

@@ -64,7 +64,11 @@ class Steps {
   void wake();                      // there is no room, though nothing has moved for long
   bool born(const Arena::Place& place, const Live& live);  // in a step. Whether its pages are watched
   void unborn(const Arena::Place& place);                  // the birth failed
-  void died(std::uint64_t offset, const Live& dead, ChunkRange chunks);
+  void died(std::uint64_t offset, const Live& dead, ChunkRange chunks) {
+    if (logger_.running() && !dead.scratch) logger_.died(offset, dead);
+    if (PageProfile* const pages = profiling_.pages(); pages != nullptr) pages->died(offset);
+    ops_.died(chunks);
+  }
 
  private:
   void pass_step();
