@@ -37,7 +37,7 @@ class Drops {
   // --- with the session's lock -------------------------------------------------------------------------------------
   void forget();  // of the step that was
   void rest();    // while the plan drops nothing, or no longer
-  Lineage* lineage() noexcept { return may_drop() ? &recomputer_->lineage() : nullptr; }  // nullptr: nobody asks
+  Lineage* lineage() noexcept { return may_drop() ? &recomputer_->lineage() : nullptr; }  // nullptr: nothing is dropped
   // The tensor there dies. Its number in the log: something is made from it, which has to be made before.
   std::optional<std::uint32_t> keeps(std::uint64_t offset) {
     return may_drop() && logger_.running() ? is_source(offset) : std::nullopt;
