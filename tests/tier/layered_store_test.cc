@@ -267,11 +267,11 @@ class RandomUse {
     for (std::uint32_t f = 0; f < depth; ++f) free_.push_back(f);
   }
 
+  int loans() const noexcept { return loans_; }
   void run(int steps) {
     for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) step();
     while (!lent_.empty()) end_loan(lent_.begin()->first);
     while (!in_flight_.empty()) finish();
-    EXPECT_GT(loans_, 0);
     read_well_ = {};
     for (std::uint32_t s = 0; s < slots && !::testing::Test::HasFailure(); ++s) {
       for (int tries = 0; versions_[s] && !read_well_[s]; ++tries) {
@@ -412,10 +412,14 @@ class RandomUse {
 };
 
 TEST(LayeredStore, LosesNoByteUnderRandomUseAndFailures) {
+  int loans = 0;
   for (std::uint64_t seed = 1; seed <= 150 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    RandomUse(seed).run(1200);
+    RandomUse use(seed);
+    use.run(1200);
+    loans += use.loans();
   }
+  EXPECT_GT(loans, 100) << "a slot in transfer or far is not lent, and that is a matter of time";
 }
 
 }  // namespace
