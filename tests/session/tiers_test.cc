@@ -180,8 +180,9 @@ INSTANTIATE_TEST_SUITE_P(Policies, ThreeTiersInPlace, ::testing::Values("vedette
 // from it, step for step, and never push them out.
 TEST(ThreeTiersPlanned, WhatIsUsedInPlaceIsNotPushedOutToTheDisk) {
   constexpr std::size_t layers = 8, chunks = 5;
-  std::vector<std::uint64_t> plain;
-  for (const bool tight : {false, true}) {
+  std::vector<std::uint64_t> in_tiers;
+  std::uint64_t steps = 24;  // more on a busy machine, which has its plan later
+  for (const bool tight : {true, false}) {
     Witness witness;
     const std::string slow = "host:3MiB@cxl-2025+nvme:" + ::testing::TempDir();
     const auto session = open_session(tight ? 3_MiB : 64_MiB, tight ? slow : "host", "vedette", chunk, &witness);
@@ -193,14 +194,17 @@ TEST(ThreeTiersPlanned, WhatIsUsedInPlaceIsNotPushedOutToTheDisk) {
     const std::uint64_t in_place_of_a_step = layers * chunks * chunk.value;
     std::vector<std::uint64_t> losses;
     std::uint64_t settled = 0;
-    for (std::uint64_t step = 0; step < 24; ++step) {
+    for (std::uint64_t step = 0; step < steps; ++step) {
       losses.push_back(loop.step(step));
       settled += witness.last.bytes_in_place.value >= in_place_of_a_step ? 1 : 0;
+      if (tight && step + 1 == steps && settled <= 8 && steps < 400) ++steps;
     }
     losses.push_back(loop.state());
-    if (!tight) plain = losses;
-    if (!tight) continue;
-    EXPECT_EQ(losses, plain);
+    if (!tight) {
+      EXPECT_EQ(losses, in_tiers);
+      continue;
+    }
+    in_tiers = losses;
     ASSERT_FALSE(witness.plans.empty());
     const Plan& plan = witness.plans.back();
     const Trace& units = witness.traces.back();
