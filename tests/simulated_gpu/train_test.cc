@@ -58,12 +58,13 @@ TEST_F(SimulatedGuard, ARecordingHasTheEnergyOfItsSteps) {
 }
 TEST_F(SimulatedGuard, MixedPrecisionHasThePlainRunsBits) {
   for (const char* const model : {"gpt", "dcgan"}) {
-    const std::string words = std::string("--small --steps 6 --amp --model ") + model;
+    const std::string words = std::string("--small --steps 10 --amp --model ") + model;
     const Training whole = plain(words, "cuda");
     ASSERT_EQ(whole.status, 0) << whole.output;
     EXPECT_EQ(whole.result["amp"], true);
     EXPECT_EQ(whole.result["loss_scale"], 65536);
-    EXPECT_NE(plain(std::string("--small --steps 6 --model ") + model, "cuda").result["losses"], whole.result["losses"])
+    EXPECT_NE(plain(std::string("--small --steps 10 --model ") + model, "cuda").result["losses"],
+              whole.result["losses"])
         << "nothing ran in bf16";
     for (const int percent : {50, 35}) {
       if (!whole_run() && (percent == 50) != (model == std::string_view("gpt"))) continue;
