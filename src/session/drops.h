@@ -18,15 +18,9 @@
 
 namespace vedette::detail {
 
-class Drops {
+class Drops : PartOfSession {
  public:
-  Drops(const Common& session, const Plans& plans)
-      : options_(session.options),
-        mutex_(session.mutex),
-        executor_(session.executor),
-        arena_(session.arena),
-        logger_(session.logger),
-        plans_(plans) {}
+  Drops(const Common& session, const Plans& plans) : PartOfSession(session), plans_(plans) {}
   void start(const std::atomic<std::uint32_t>& frames);  // of fast memory. Once, where something may be dropped
   void stop();
   void end() { recomputer_.reset(); }  // the executor has ended
@@ -63,11 +57,6 @@ class Drops {
   bool drops_nothing() const noexcept;
   std::optional<std::uint32_t> is_source(std::uint64_t offset);
 
-  const SessionOptions& options_;
-  std::mutex& mutex_;
-  const std::unique_ptr<Executor>& executor_;
-  Arena& arena_;
-  StepLogger& logger_;
   const Plans& plans_;
   std::unique_ptr<Recomputer> recomputer_;  // nullptr: nothing is dropped
 };

@@ -22,17 +22,9 @@
 
 namespace vedette::detail {
 
-class Memory {
+class Memory : PartOfSession {
  public:
-  Memory(const Common& session, Plans& plans, Steps& steps)
-      : options_(session.options),
-        messages_(session.messages),
-        mutex_(session.mutex),
-        executor_(session.executor),
-        arena_(session.arena),
-        logger_(session.logger),
-        plans_(plans),
-        steps_(steps) {}
+  Memory(const Common& session, Plans& plans, Steps& steps) : PartOfSession(session), plans_(plans), steps_(steps) {}
 
   Result<std::byte*> allocate(const AllocateOptions& allocation);
   void release(std::byte* memory) noexcept;
@@ -67,12 +59,6 @@ class Memory {
   void expect_writes(const Arena::Place& place) noexcept;
   Result<FastMemory> resize(Bytes asked, bool waits_for_turn);
 
-  const SessionOptions& options_;
-  Messages& messages_;
-  std::mutex& mutex_;
-  const std::unique_ptr<Executor>& executor_;  // nullptr: the session has ended
-  Arena& arena_;
-  StepLogger& logger_;
   Plans& plans_;
   Steps& steps_;
   std::unique_ptr<PressureFollower> follower_;

@@ -24,19 +24,10 @@
 
 namespace vedette::detail {
 
-class Ops {
+class Ops : PartOfSession {
  public:
   Ops(const Common& session, Plans& plans, Profiling& profiling, Drops& drops)
-      : options_(session.options),
-        messages_(session.messages),
-        mutex_(session.mutex),
-        executor_(session.executor),
-        arena_(session.arena),
-        logger_(session.logger),
-        signs_(session.signs),
-        plans_(plans),
-        profiling_(profiling),
-        drops_(drops) {}
+      : PartOfSession(session), plans_(plans), profiling_(profiling), drops_(drops) {}
 
   void begin_step();                               // with the session's lock
   void forget();                                   // the same
@@ -77,13 +68,6 @@ class Ops {
   void end_part() noexcept;
   void report_end(std::uint32_t index, Nanoseconds ended, std::uint64_t live_bytes);
 
-  const SessionOptions& options_;
-  Messages& messages_;
-  std::mutex& mutex_;
-  const std::unique_ptr<Executor>& executor_;
-  Arena& arena_;
-  StepLogger& logger_;
-  SignsOfLife& signs_;
   Plans& plans_;
   Profiling& profiling_;
   Drops& drops_;

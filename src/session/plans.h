@@ -26,16 +26,10 @@
 
 namespace vedette::detail {
 
-class Plans {
+class Plans : PartOfSession {
  public:
   explicit Plans(const Common& session)
-      : options_(session.options),
-        executor_(session.executor),
-        arena_(session.arena),
-        logger_(session.logger),
-        foresight_(session.arena),
-        reports_(session),
-        making_(session, buckets_, reports_) {}
+      : PartOfSession(session), foresight_(session.arena), reports_(session), making_(session, buckets_, reports_) {}
   void start(Machine machine, std::uint32_t frames);
   bool makes_any() const noexcept { return making_.makes_any(); }  // beside
   void forget_buckets() { buckets_.clear(); }                      // no op runs
@@ -95,10 +89,6 @@ class Plans {
   void end_foretold_step();
   void forget_bucket(const Bucket& bucket);
 
-  const SessionOptions& options_;
-  const std::unique_ptr<Executor>& executor_;
-  Arena& arena_;
-  StepLogger& logger_;
   bool recomputes_ = false;
   BucketStore buckets_;
   Foresight foresight_;  // of steps without a plan

@@ -20,14 +20,9 @@ struct Tracking {
   std::unique_ptr<PageTracker> of_gpu = nullptr;
 };
 
-class Profiling {
+class Profiling : PartOfSession {
  public:
-  explicit Profiling(const Common& session)
-      : options_(session.options),
-        messages_(session.messages),
-        executor_(session.executor),
-        arena_(session.arena),
-        logger_(session.logger) {}
+  explicit Profiling(const Common& session) : PartOfSession(session) {}
   void start(Tracking tracking) { tracking_ = std::move(tracking); }
 
   void begin_step(OpTimes& times);                  // profiles it, if it is to be
@@ -41,11 +36,6 @@ class Profiling {
   void see_no_pages() { tracking_.tracker = nullptr; }  // as on a machine without any page tracker
 
  private:
-  const SessionOptions& options_;
-  Messages& messages_;
-  const std::unique_ptr<Executor>& executor_;
-  Arena& arena_;
-  StepLogger& logger_;
   Tracking tracking_;
   std::unique_ptr<PageProfile> pages_;
   bool profiled_ = false;  // some step was

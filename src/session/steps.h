@@ -20,16 +20,10 @@
 
 namespace vedette::detail {
 
-class Steps {
+class Steps : PartOfSession {
  public:
   Steps(const Common& session, Plans& plans)
-      : options_(session.options),
-        messages_(session.messages),
-        mutex_(session.mutex),
-        executor_(session.executor),
-        arena_(session.arena),
-        logger_(session.logger),
-        signs_(session.signs),
+      : PartOfSession(session),
         plans_(plans),
         profiling_(session),
         drops_(session, plans),
@@ -78,13 +72,6 @@ class Steps {
   std::string_view phase_now() const noexcept;
   void report_end(Nanoseconds now);
 
-  const SessionOptions& options_;
-  Messages& messages_;
-  std::mutex& mutex_;
-  const std::unique_ptr<Executor>& executor_;
-  const Arena& arena_;
-  StepLogger& logger_;
-  SignsOfLife& signs_;
   Plans& plans_;
   Profiling profiling_;
   Drops drops_;
