@@ -27,13 +27,14 @@ class [[nodiscard]] TimeLimit {  // of the calling thread's work while it lives;
     return Clock::now() >= limit_here->end_ || (limit_here->worked_.count() > 0 && worked() >= limit_here->worked_);
   }
 
- private:
+  // Of a processor, by the calling thread since it began.
   static std::chrono::nanoseconds worked() noexcept {
     timespec time{};
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
   }
 
+ private:
   Clock::time_point end_;
   std::chrono::nanoseconds worked_{};  // of the thread since it began; 0: no limit
   static inline thread_local const TimeLimit* limit_here = nullptr;

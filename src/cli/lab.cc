@@ -9,7 +9,6 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +16,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/time_limit.h"
 #include "cli/beside.h"
 #include "cli/disk_speed.h"
 #include "cli/host_speed.h"
@@ -51,16 +51,15 @@ Machine this_machine(const std::string& directory) {
                       known ? std::optional(Bytes{room.f_bavail * room.f_frsize}) : std::nullopt, store->slot_bytes());
 }
 
-// Times prepare(), and is the policy otherwise.
+// Times prepare(), by its processor, and is the policy otherwise.
 class Timed final : public Policy {
  public:
   explicit Timed(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}
   std::string_view name() const noexcept override { return policy_->name(); }
   Result<Plan> prepare(const Trace& trace, const Machine& machine) override {
-    const auto began = std::chrono::steady_clock::now();
+    const auto began = TimeLimit::worked();
     auto plan = policy_->prepare(trace, machine);
-    if (time_.value == 0)
-      time_ = {std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began).count()};
+    if (time_.value == 0) time_ = {(TimeLimit::worked() - began).count()};
     return plan;
   }
   Reaction react(const Event& event, const View& view) override { return policy_->react(event, view); }

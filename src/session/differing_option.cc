@@ -23,6 +23,8 @@ const char* differing_option(const SessionOptions& first, const SessionOptions& 
       {"observer", differs(&SessionOptions::observer)},
       {"seed", differs(&SessionOptions::seed)},
       {"ranks", differs(&SessionOptions::ranks)},
+      {"interference_percent", differs(&SessionOptions::interference_percent)},
+      {"fault_time", differs(&SessionOptions::fault_time)},
       {"checksums", differs(&SessionOptions::checksums)},
       {"table_memory", differs(&SessionOptions::table_memory)},
       {"max_writes", differs(&SessionOptions::max_writes)},

@@ -36,8 +36,9 @@ void RunningOp::may_lie_far(ChunkIndex chunk, Bytes used, bool written) {
 
 std::span<const OpMoves::InPlace> RunningOp::in_place(std::span<const OpMoves::InPlace> planned) {
   if (far_.empty() || in_sections()) return planned;
-  far_.insert(far_.end(), planned.begin(), planned.end());
-  return far_;
+  in_place_ = far_;
+  in_place_.insert(in_place_.end(), planned.begin(), planned.end());
+  return in_place_;
 }
 
 void RunningOp::cut(const std::vector<WatchedSection>& sections, std::uint64_t early) {

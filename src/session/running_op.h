@@ -67,7 +67,8 @@ class RunningOp {
   std::vector<std::uint32_t> tensors_;  // of the log, one for each operand
   std::vector<ChunkIndex> small_;       // chunks, sorted
   std::vector<ChunkRange> born_;
-  std::vector<OpMoves::InPlace> far_;  // by chunk, each once
+  std::vector<OpMoves::InPlace> far_;       // by chunk, each once
+  std::vector<OpMoves::InPlace> in_place_;  // those, and the plan's
   std::uint32_t births_ = 0;
   const std::vector<WatchedSection>* sections_ = nullptr;  // nullptr: it has none
   std::uint32_t section_ = 0, part_ = 0;

@@ -29,7 +29,10 @@ constexpr std::uint64_t steps = 7;
 class Witness final : public Observer {
  public:
   void opened(const Machine& told, std::string_view, Bytes, Bytes) override { machine = told; }
-  void planned(std::uint64_t, std::uint64_t, const Trace& units, const Plan& made) override {
+  void planned(std::uint64_t step, std::uint64_t, const Trace& units, const Plan& made) override {
+    // The last plan's first step may begin with what it leaves still near.
+    plan_that_leaves_ran_twice_ |= leaves_ && step > began_ + 1;
+    began_ = step, leaves_ = !made.in_place.empty();
     plans.push_back(made);
     traces.push_back(units);
   }
@@ -46,12 +49,18 @@ class Witness final : public Observer {
     return false;
   }
 
+  bool a_plan_that_leaves_ran_twice(std::uint64_t end) const {
+    return plan_that_leaves_ran_twice_ || (leaves_ && end > began_ + 1);
+  }
+
   Machine machine;
   std::vector<Plan> plans;
   std::vector<Trace> traces;
   Counters last;
 
  private:
+  std::uint64_t began_ = 0;  // the last plan
+  bool leaves_ = false, plan_that_leaves_ran_twice_ = false;
   std::atomic<std::uint64_t> sums_[2][3] = {};  // [fetches?][slow tier]
 };
 
@@ -163,9 +172,8 @@ TEST_P(ThreeTiersInPlace, OpsUseTheMiddleOneWhereTheirOperandsLie) {
     ASSERT_EQ(witness.machine.tiers.size(), 3u);
     EXPECT_TRUE(witness.machine.tiers[1].addressable);
     EXPECT_FALSE(witness.machine.tiers[2].addressable);
-    // The others leave something there where that is shorter by the links measured here.
-    const bool leaves = std::string_view(GetParam()) == "vedette" || std::string_view(GetParam()) == "sentinel";
-    EXPECT_TRUE(c.bytes_in_place.value > 0 || !leaves || std::string_view(host) != "host:64MiB");
+    // Whether a plan leaves something there depends on this run's times. What one leaves is used there.
+    EXPECT_TRUE(c.bytes_in_place.value > 0 || !witness.a_plan_that_leaves_ran_twice(steps));
     EXPECT_TRUE(c.far_bytes_out.value + c.moved_between_slow_tiers.value > 0 || std::string_view(host) != "host:2MiB");
     for (std::size_t p = 0; p < witness.plans.size(); ++p) {
       const auto replayed = replay(witness.traces[p], witness.machine, witness.plans[p]);
