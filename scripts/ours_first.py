@@ -5,7 +5,7 @@
 
 VEDETTE is the program; sizes are 100, 60, 40, 30, 20 and 10 percent of a trace's peak, and "preset", the 40 GiB of the machine of G10's
 published runs, which is the machine of all sizes. A size "host:64" is the preset with 64 GiB of host memory, so that stays
-overflow to the SSD (docs/policy.md has the table of --sizes preset,host:64,host:32,host:16). Rows are appended to the log as
+overflow to the SSD (bench/results/ours_first.json has such cells). Rows are appended to the log as
 they are made and are not made twice, so that a long run can be stopped and gone on with; --again makes the rows of these policies anew. Ends with the list of cells in which `vedette` is more
 than half a point of ideal behind a policy that is no bound, of cells that one policy calls infeasible by its largest op and another
 does not, of sizes at which `vedette` is more than half a point worse than at a smaller one, and of cells that are more than 3 percent from
