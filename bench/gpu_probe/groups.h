@@ -17,7 +17,7 @@ struct ProbeOptions {
 
 struct Group {
   const char* name;
-  int point;  // of the questions in docs/gpu-facts.md
+  int point;  // of the questions in bench/gpu_hour/README.md
   double limit_s;
   const char* what;                             // for --help
   void (*run)(const ProbeOptions&, Recorder&);  // throws Refused when nothing of it can be measured

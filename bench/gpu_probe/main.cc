@@ -1,5 +1,5 @@
-// What will a GPU tier stand on? Measures it, prints a table, and writes JSON: docs/gpu-facts.md says which questions
-// the points are and what the keys mean. Where no driver is, it says so and measures the rest of the machine.
+// What will a GPU tier stand on? Measures it, prints a table, and writes JSON: bench/gpu_hour/README.md lists points
+// and keys. Where no driver is, it says so and measures the rest of the machine.
 #include "gpu_probe/program.h"
 
 int main(int count, char** words) {

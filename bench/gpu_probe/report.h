@@ -55,8 +55,8 @@ class Recorder {
   bool quick() const { return options_.quick; }
   int repetitions(int usual) const { return options_.quick ? 3 : usual; }
 
-  // `point` is the number of the question in docs/gpu-facts.md, `name` a noun, `setting` what distinguishes cells of
-  // that name.
+  // `point` is the number of the question in bench/gpu_hour/README.md, `name` a noun, `setting` what distinguishes
+  // cells of that name.
   void measure(int point, const std::string& name, const Json& setting, const std::vector<Quantity>& quantities,
                const std::function<void(Cell&)>& body);
 

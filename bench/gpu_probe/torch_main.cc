@@ -1,7 +1,7 @@
-// Point 5 of docs/gpu-facts.md: training by libtorch with every allocation from a range of our own, and what a tick of
-// the program's clock costs. Point 10: bytes beside libtorch's allocator. What needs CUDA is a shared object beside
-// this program, loaded where a driver is. Without one the program says so and trains small models on the processor,
-// which shows that it works as far as it can.
+// Point 5 of bench/gpu_hour/README.md: training by libtorch with every allocation from a range of our own, and what a
+// tick of the program's clock costs. Point 10: bytes beside libtorch's allocator. What needs CUDA is a shared object
+// beside this program, loaded where a driver is. Without one the program says so and trains small models on the
+// processor, which shows that it works as far as it can.
 #include <dlfcn.h>
 
 #include <filesystem>
