@@ -1,6 +1,8 @@
 // A guard that records: by one option, or by the environment, with what is needed to make the recording again.
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -122,6 +124,48 @@ TEST(RecordingGuard, RecordsWhereTheEnvironmentAsksForIt) {
   EXPECT_TRUE(std::filesystem::exists(option)) << "what the program says counts";
   EXPECT_FALSE(std::filesystem::exists(path));
   std::filesystem::remove(option);
+}
+
+// As user nobody, with these tests alone. True: they passed.
+bool passes_as_nobody(const std::filesystem::path& program, const char* tests) {
+  const std::string filter = std::string("--gtest_filter=RecordingGuard.") + tests;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr unsigned nobody = 65534;
+    if (::setgroups(0, nullptr) != 0 || ::setgid(nobody) != 0 || ::setuid(nobody) != 0) ::_exit(125);
+    ::execl(program.c_str(), program.c_str(), "--gtest_brief=1", filter.c_str(), nullptr);
+    ::_exit(126);
+  }
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// Such a program has more rights than who starts it: the file would be written with them.
+TEST(RecordingGuard, ASetuidProgramDoesNotRecordWhereTheEnvironmentSays) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root makes a program setuid";
+  std::string folder = (std::filesystem::temp_directory_path() / "setuid-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  using std::filesystem::perms;
+  std::filesystem::permissions(folder, perms::all & ~perms::group_write & ~perms::others_write);
+  const auto program = std::filesystem::path(folder) / "tests_adapter";
+  std::filesystem::copy_file("/proc/self/exe", program);
+  constexpr const char *by_option = "RecordsItsStepsByOneOption",
+                       *by_environment = "RecordsWhereTheEnvironmentAsksForIt";
+  struct statvfs mounted {};
+  ASSERT_EQ(::statvfs(folder.c_str(), &mounted), 0);
+  const bool has_setuid = (mounted.f_flag & ST_NOSUID) == 0;
+  constexpr perms of_a_program = perms::owner_all | perms::group_exec | perms::others_exec | perms::others_read;
+  std::filesystem::permissions(program, of_a_program);
+  const bool runs = passes_as_nobody(program, by_option);
+  EXPECT_EQ(passes_as_nobody(program, by_environment), runs);
+  std::filesystem::permissions(program, of_a_program | perms::set_uid);
+  const bool runs_setuid = passes_as_nobody(program, by_option);
+  if (has_setuid && runs_setuid) {
+    EXPECT_FALSE(passes_as_nobody(program, by_environment));
+  }
+  std::filesystem::remove_all(folder);
+  if (!has_setuid) GTEST_SKIP() << folder << " is on a file system without setuid";
+  if (!runs || !runs_setuid) GTEST_SKIP() << "user nobody cannot run this program";
 }
 
 TEST(RecordingGuard, LeavesTheProgramsObserverAlone) {
