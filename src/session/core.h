@@ -55,6 +55,7 @@ class SessionCore {
   Memory& memory() noexcept { return memory_; }
   const Memory& memory() const noexcept { return memory_; }
   Steps& steps() noexcept { return steps_; }
+  const Plans& plans() const noexcept { return plans_; }
   void release(std::byte* memory) noexcept;  // the last one of a closed session ends it
 
   const SessionOptions& options() const noexcept { return options_; }

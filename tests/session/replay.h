@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -167,6 +168,15 @@ class ReplayPlayer final : public Player {
   Counters counters() const { return core_->counters(); }
   std::string_view phase() const { return core_->steps().phase(); }
   Nanoseconds time() { return program_.now(); }  // since the session was opened
+  // Chunks that the running step's plan has near as it begins; none: no plan is followed.
+  std::set<std::uint32_t> planned_near() const {
+    std::set<std::uint32_t> near;
+    if (!core_->plans().follows_plan()) return near;
+    for (const auto& unit : core_->plans().current()->plan.start().near)
+      for (const ChunkIndex c : unit.chunks) near.insert(c.value);
+    return near;
+  }
+  bool is_near(std::uint32_t c) const { return engine_->state(ChunkIndex{c}) == ChunkState::resident; }
 
  private:
   struct Made {

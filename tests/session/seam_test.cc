@@ -2,8 +2,11 @@
 // another one's plan left in fast memory. In a replay, whose times are the same in every run.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "session/replay.h"
@@ -26,7 +29,9 @@ class Lengths {
       moments_.push_back(player.filled(weight, l + 50));
     }
   }
-  void step(std::size_t kind) {
+  // Chunks that the plan of the step had near as it began; none: it had no plan.
+  std::set<std::uint32_t> step(std::size_t kind) {
+    std::set<std::uint32_t> near;
     const std::size_t bytes = (kind + 1) * 2 * chunk;
     player_.step([&] {
       std::vector<std::size_t> made = {player_.make(bytes, false)};
@@ -40,12 +45,17 @@ class Lengths {
       }
       player_.drop(made.back());
       for (std::size_t l = 0; l < layers; ++l) player_.changed("update", {weights_[l], moments_[l]});
+      near = player_.planned_near();
     });
+    return near;
+  }
+  void settle() {
+    for (std::size_t kind = 0; kind < kinds; ++kind)
+      for (int again = 0; again < 12; ++again) step(kind);
   }
   // ns of all steps, once each kind has settled
   double time_of(const std::vector<std::size_t>& order) {
-    for (std::size_t kind = 0; kind < kinds; ++kind)
-      for (int again = 0; again < 12; ++again) step(kind);
+    settle();
     const Nanoseconds began = player_.time();
     const auto before = player_.counters();
     for (const std::size_t kind : order) step(kind);
@@ -60,6 +70,36 @@ class Lengths {
   ReplayPlayer& player_;
   std::vector<std::size_t> weights_, moments_;
 };
+
+// Whatever length comes next, its plan has these near as it begins: fetching them would be for nothing.
+TEST(Seam, WhatAllLengthsHaveNearAsTheyBeginStaysNear) {
+  for (const std::uint32_t frames : {64u, 96u, 120u}) {
+    SCOPED_TRACE(frames);
+    ReplayPlayer player({frames * Lengths::chunk}, "vedette");
+    Lengths program(player);
+    program.settle();
+    std::mt19937_64 random(7);
+    std::map<std::size_t, std::set<std::uint32_t>> near;  // by length, of its latest plan
+    const auto step = [&] {
+      const std::size_t kind = random() % Lengths::kinds;
+      near[kind] = program.step(kind);
+    };
+    for (int before = 0; before < 48; ++before) step();  // plans for steps in turns are made meanwhile
+    ASSERT_EQ(near.size(), Lengths::kinds);
+    std::size_t near_for_all = 0, away = 0;
+    for (int steps = 0; steps < 12; ++steps) {
+      std::set<std::uint32_t> in_all = near[0];
+      for (const auto& [kind, of_kind] : near)
+        std::erase_if(in_all, [&of_kind = of_kind](std::uint32_t chunk) { return !of_kind.contains(chunk); });
+      near_for_all += in_all.size();
+      away += static_cast<std::size_t>(
+          std::ranges::count_if(in_all, [&](std::uint32_t chunk) { return !player.is_near(chunk); }));
+      step();
+    }
+    EXPECT_GT(near_for_all, 12u * 4) << "else it shows nothing";
+    EXPECT_EQ(away, 0u) << "of " << near_for_all;
+  }
+}
 
 TEST(Seam, StepsInAnyOrderTakeHardlyLongerThanEachKindAlone) {
   std::vector<std::size_t> sorted, mixed;
