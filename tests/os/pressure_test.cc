@@ -8,10 +8,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+
+#include "base/fd.h"
 
 namespace vedette::pressure_test {
 namespace {
@@ -148,6 +152,21 @@ TEST_F(Pressure, ARequestComesFromTheSameUserAndIsAnswered) {
   EXPECT_EQ(*answer, "fast memory is 12");
   const PressureSources second(options);
   ASSERT_EQ(second.remarks().size(), 1u) << "of this process there is one already";
+}
+
+TEST_F(Pressure, AConnectionThatSaysNothingIsPassedOver) {
+  PressureSources::Options options{.root = folder_, .watch = "/dev/null"};
+  options.process = ::getpid();
+  PressureSources sources(options);
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  const std::string name = "vedette.size." + std::to_string(::getpid());
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  {
+    const Fd silent{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+    ASSERT_EQ(::connect(silent.get(), reinterpret_cast<const sockaddr*>(&address), bytes), 0);
+  }
+  EXPECT_TRUE(sources.wait(soon).requests.empty());
 }
 
 TEST_F(Pressure, AProcessThatDoesNotFollowIsNamed) {

@@ -135,6 +135,49 @@ TEST(Office, TakesTheTurnOfOneThatSaysNothingButNotItsMemory) {
   EXPECT_LE(office.held(), 256_MiB) << "it speaks again";
 }
 
+// However long the client's earlier turns were.
+TEST(Office, UnderFairEveryTurnLastsAQuantum) {
+  share::Policy fair = *policy_named("fair");
+  fair.quantum = {4 * second.value};
+  Office office(fair, 256_MiB);
+  ClientId runs = 0;
+  std::vector<int> steps;  // of each turn
+  const auto follow = [&](const std::vector<Letter>& letters) {
+    for (const Letter& each : of(letters, Say::turn)) {
+      if (each.message.yes == 0) continue;
+      runs = each.to;
+      steps.push_back(0);
+    }
+  };
+  follow(office.hear(1, 41, hello(64, 64), {}));
+  follow(office.hear(2, 42, hello(64, 64), {}));
+  for (std::int64_t s = 1; s <= 16; ++s) {
+    ++steps.back();
+    const auto letters = of(office.hear(runs, 0, step(hello(64, 64)), {s * second.value}), Say::turn);
+    const bool asked = std::any_of(letters.begin(), letters.end(),
+                                   [&](const Letter& each) { return each.to == runs && each.message.yes == 0; });
+    if (asked) follow(office.hear(runs, 0, {.say = Say::done}, {s * second.value}));
+  }
+  EXPECT_THAT(steps, ::testing::ElementsAre(4, 4, 4, 4, 0));
+}
+
+TEST(Office, AShorterJobIsServedAtTheEndOfTheStepThatRuns) {
+  Office office(*policy_named("srtf"), 256_MiB);
+  const auto lasts = [](std::int64_t seconds) {
+    Message message = hello(64, 64);
+    message.other_ns = seconds * second.value;
+    return message;
+  };
+  office.hear(1, 41, lasts(100), {});
+  office.hear(1, 41, step(hello(64, 64)), second);
+  for (const Letter& each : of(office.hear(2, 42, lasts(5), second), Say::turn))
+    EXPECT_EQ(each.to, 2u) << "the other's second step runs";
+  const auto letters = of(office.hear(1, 41, step(hello(64, 64)), {2 * second.value}), Say::turn);
+  ASSERT_EQ(letters.size(), 1u);
+  EXPECT_EQ(letters[0].to, 1u);
+  EXPECT_EQ(letters[0].message.yes, 0);
+}
+
 TEST(Office, RefusesAFloorBeyondTheMemory) {
   Office office(*policy_named("fifo"), 256_MiB);
   const auto letters = office.hear(1, 41, hello(300, 400), {});

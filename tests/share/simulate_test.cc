@@ -64,6 +64,13 @@ TEST(Simulation, WhatKeepsNothingBusyIsDoneBesideOthers) {
   EXPECT_EQ(run(jobs, "pack", 8_GiB).makespan, Nanoseconds{24 * second});
 }
 
+TEST(Simulation, JobsThatStartUpANanosecondApartBothGoOn) {
+  std::vector<ListedJob> jobs{job(1, 1), job(1, 1)};
+  jobs[0].start_up = {4 * second};
+  jobs[1].start_up = {4 * second + 1};
+  EXPECT_EQ(run(jobs, "pack", 8_GiB).makespan, Nanoseconds{6 * second});
+}
+
 TEST(Simulation, WhatPersistsComesBackAtTheSpeedOfTheLink) {
   const std::vector<ListedJob> jobs{job(4, 4), job(4, 4)};
   const Policy& fair = *share::policy_named("fair");
