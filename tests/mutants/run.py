@@ -125,15 +125,19 @@ def put(source: Path, target: Path) -> None:
 class Build:
     """A copy of the sources and its build folder, three levels down, where ccache finds what other builds left."""
 
+    unity = "tests"  # what is compiled several files at a time: the tests alone, since a bug is in one file
+
     def __init__(self, source: Path, work: Path, data: str, jobs: int) -> None:
         self.source, self.copy, self.folder, self.data, self.jobs = source, work, work / "build" / "core", data, jobs
         self.seconds: dict[str, float] = {}  # that a test takes without a mutant
+        self.environment: dict[str, str] = {}  # of tests, beside ours
 
     def configure(self) -> None:
         copy(self.source, self.copy)
         command = ["cmake", "-S", self.copy, "-B", self.folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                    "-DCMAKE_CXX_COMPILER=g++"]  # as in the preset: ccache tells compilers apart by their names
-        options = ["-DVEDETTE_TORCH=OFF", "-DVEDETTE_BENCH=OFF", "-DVEDETTE_UNITY=tests", f"-DVEDETTE_DATA={self.data}"]
+        options = ["-DVEDETTE_TORCH=OFF", "-DVEDETTE_BENCH=OFF", f"-DVEDETTE_UNITY={self.unity}",
+                   f"-DVEDETTE_DATA={self.data}"]
         ended = subprocess.run([*command, *options], capture_output=True, text=True)
         if ended.returncode != 0:
             raise Broken(f"the copy of the sources cannot be configured:\n{ended.stdout}{ended.stderr}")
@@ -171,7 +175,7 @@ class Build:
         began = time.monotonic()
         try:
             ended = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=longest,
-                                   cwd=program.parent)
+                                   cwd=program.parent, env={**os.environ, **self.environment})
         except subprocess.TimeoutExpired as late:
             output = (late.stdout or b"").decode(errors="replace")
             return "" if says else f"{path}.{last_begun(output)} (hangs)"
@@ -260,7 +264,7 @@ class Run:
         groups: dict[str, list[Mutant]] = {}
         for each in mutants:
             if each.name not in verdicts:
-                groups.setdefault(each.tests[0].partition(":")[0], []).append(each)
+                groups.setdefault("".join(each.tests[:1]).partition(":")[0], []).append(each)
         self.groups = sorted(groups.values(), key=len)
         self.lock = threading.Lock()
         known = [each for each in mutants if verdicts.get(each.name) == "killed"]
@@ -354,4 +358,5 @@ def main() -> int:
     return 2 if run.broken or not mutants else 1 if score < asked.least else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
