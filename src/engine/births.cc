@@ -16,42 +16,11 @@ void Engine::count_birth(ChunkRange range) {
   if (books_.in_op() && !books_.op_fits()) go_paged();
 }
 
-std::uint32_t Engine::slots_for(std::uint32_t chunks) const noexcept {
-  constexpr std::uint32_t step_of_growth = 8;
-  // chunks that died while they were written keep their slots until the writes end
-  const std::uint32_t wanted = chunks + slow_.store->depth();
-  return (wanted + step_of_growth - 1) / step_of_growth * step_of_growth;
-}
-
-bool Engine::has_slots_for(std::uint32_t more) {
-  const std::uint32_t living = books_.live_chunks() + more;
-  slots_.most_needed = std::max(slots_.most_needed, living);  // the store does not shrink below them
-  return living + slow_.store->depth() <= slots_.reserved;
-}
-
-// Some slots ahead, or just these where the disk is nearly full.
-Result<void> Engine::grow_store(std::uint32_t more) {
-  const std::lock_guard growing(growing_);
-  std::unique_lock lock(mutex_);
-  if (has_slots_for(more)) return {};  // another thread has grown it meanwhile
-  const std::uint32_t living = books_.live_chunks() + more;
-  lock.unlock();
-  std::uint32_t reserved = slots_for(living);
-  Result<void> grown = slow_.store->reserve(reserved);
-  if (!grown) {
-    reserved = living + slow_.store->depth();
-    grown = slow_.store->reserve(reserved);
-  }
-  lock.lock();
-  if (grown) slots_.reserved = reserved;
-  return grown;
-}
-
 Result<void> Engine::born(ChunkRange range, Bytes) {
   std::unique_lock lock(mutex_);
-  while (!has_slots_for(range.size())) {
+  while (!slow_.has_slots_for(range.size())) {
     lock.unlock();
-    if (auto grown = grow_store(range.size()); !grown) return grown;
+    if (auto grown = slow_.grow(range.size()); !grown) return grown;
     lock.lock();
   }
   disturb();
@@ -94,7 +63,7 @@ std::optional<Error> Engine::await_room(std::unique_lock<std::mutex>& lock, Chun
   std::uint32_t lacking = 0;
   for (const ChunkIndex rest : ChunkRange(c, limit)) lacking += books_[rest].state == ChunkState::unbacked ? 1u : 0u;
   waiting_frames_ += lacking;
-  kick();
+  slow_.kick();
   const auto ready = [&] {
     const ChunkState state = books_[c].state;
     return state == ChunkState::resident || parked(state) || (state == ChunkState::unbacked && books_.available() > 0);
@@ -103,7 +72,7 @@ std::optional<Error> Engine::await_room(std::unique_lock<std::mutex>& lock, Chun
   await(lock, [&] { return ready() || may_be_unbacked() || room_impossible(); });
   books_.end_wait(c);
   waiting_frames_ -= lacking;
-  if (can_start()) kick();  // others may wait for the room that it can make from now on
+  if (can_start()) slow_.kick();  // others may wait for the room that it can make from now on
   if (ready() || may_be_unbacked()) return std::nullopt;
   if (!books_.in_op() || books_.paged()) return no_room();
   go_paged();
@@ -134,7 +103,7 @@ void Engine::let_die(ChunkRange range) {
   if (!freed) return;
   give_frames_back();
   if (waiting_frames_ > 0) arrived_.notify_all();
-  if (can_start()) kick();
+  if (can_start()) slow_.kick();
 }
 
 Result<void> Engine::hold(ChunkRange range) {
@@ -154,7 +123,7 @@ Result<void> Engine::hold(ChunkRange range) {
   if (fits) {
     for (const ChunkIndex c : range)
       if (!books_.present(c)) request(c);
-    kick();
+    slow_.kick();
     await(lock, [&] { return all_held() || room_impossible(); });
   }
   if (!fits || !all_held()) {
@@ -190,7 +159,7 @@ void Engine::drop_hold(ChunkRange range) {
   for (const ChunkIndex c : range) {
     if (books_.release(c) && watch_ != nullptr) tell_hold(c);
   }
-  kick();
+  slow_.kick();
 }
 
 }  // namespace vedette

@@ -18,7 +18,7 @@ std::vector<ChunkIndex> Engine::drop(ChunkRange range) noexcept {
   }
   if (gone.empty()) return gone;
   arrived_.notify_all();
-  if (can_start()) kick();
+  if (can_start()) slow_.kick();
   return gone;
 }
 

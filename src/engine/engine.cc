@@ -8,56 +8,59 @@
 #include "base/quiet_thread.h"
 
 namespace vedette {
+namespace {
+
+Program& program_of(const EngineOptions& options) {
+  return options.program != nullptr ? *options.program : host_program();
+}
+
+}  // namespace
 
 Engine::Engine(EngineOptions options)
     : Executor({.predicts = true, .replays = options.program != nullptr && options.program != &host_program()}),
-      chunk_bytes_(options.chunk_bytes),
+      HasCommon{{.chunk_bytes = options.chunk_bytes,
+                 .program = program_of(options),
+                 .by_hand = options.by_hand,
+                 .words = engine::Words(options),
+                 .books = Books(options.chunks, options.frames),
+                 .figures = Figures(program_of(options), options.chunk_bytes, options.frames, options.observer)}},
+      PartOfEngine(common),
       most_frames_(std::max(options.frames, options.most_frames)),
-      program_(options.program != nullptr ? *options.program : host_program()),
-      by_hand_(options.by_hand),
-      slow_{.store = std::move(options.store),
-            .given = options.habits,
-            .read_in_place = options.read_in_place,
-            .write_in_place = options.write_in_place},
-      words_{.on_message = std::move(options.on_message),
-             .describe = std::move(options.describe),
-             .on_dropped_wanted = std::move(options.on_dropped_wanted),
-             .kept_by_closed = options.kept_by_closed},
-      books_(options.chunks, options.frames),
-      figures_(program_, chunk_bytes_, options.frames, options.observer) {}
+      read_in_place_(options.read_in_place),
+      write_in_place_(options.write_in_place),
+      slow_(common, std::move(options.store), options.habits) {}
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
   VEDETTE_ASSERT(memory_ == nullptr);
-  slow_.register_frames = register_frames;
-  memory_ = std::move(memory);
+  common.memory = std::move(memory);
   traits_.serves_system_calls = memory_->reach().system_calls;
-  slow_.lends = memory_->reach().lends && slow_.store->is_memory();
+  slow_.start();
   most_frames_ = std::min(most_frames_, std::max(books_.frames(), memory_->most_frames()));
   books_.pool().begin_with(memory_->made());
   if (by_hand_) {
-    slow_.habits.assign(slow_tiers(), slow_.given.value_or(LinkHabits{}));
-    return slow_.habits;
+    slow_.measure();
+    return slow_.habits();
   }
-  migrator_.thread = start_quiet_thread([this]() noexcept { run(); });
-  arrived_.wait(lock, [&] { return !slow_.habits.empty(); });
-  if (!slow_.registered) maker_.thread = start_quiet_thread([this]() noexcept { make_ahead(); });
-  return slow_.habits;
+  migrator_.thread = start_quiet_thread([this, register_frames]() noexcept { run(register_frames); });
+  arrived_.wait(lock, [&] { return slow_.measured(); });
+  if (!slow_.registered()) maker_.thread = start_quiet_thread([this]() noexcept { make_ahead(); });
+  return slow_.habits();
 }
 
 Engine::~Engine() {
   if (memory_ != nullptr) quiesce();
   {
     const std::lock_guard lock(mutex_);
-    migrator_.stop = true;  // faults that are told from here on are late: fault() leaves them alone
+    common.ends = true;  // faults that are told from here on are late: fault() leaves them alone
   }
   maker_.wanted.notify_all();
   if (maker_.thread.joinable()) maker_.thread.join();
   if (migrator_.thread.joinable()) {
-    slow_.store->wake();
+    slow_.wake();
     migrator_.thread.join();
   }
-  memory_.reset();  // no fault is told any more
+  common.memory.reset();  // no fault is told any more
 }
 
 // --- ops -------------------------------------------------------------------------------------------------------------
@@ -70,7 +73,7 @@ void Engine::request(ChunkIndex c) {
   }
   if (chunk.wanted && chunk.state != ChunkState::unbacked) return;
   books_.want(c);
-  if (chunk.state == ChunkState::dropped && words_.on_dropped_wanted) words_.on_dropped_wanted(c);
+  if (chunk.state == ChunkState::dropped) words_.want_dropped(c);
   if (chunk.state == ChunkState::away || chunk.state == ChunkState::unbacked) queues_.request(c);
 }
 
@@ -113,7 +116,7 @@ void Engine::end_op(std::span<const OpMoves::Departure> departures) noexcept {
   disturb();
   if (!books_.in_op()) return;
   leave(departures);
-  if (can_start() || !requests_.settling.empty()) kick();
+  if (can_start() || slow_.settles()) slow_.kick();
   if (is_calm()) quick_.settle();
 }
 
@@ -141,7 +144,7 @@ void Engine::take_over(const QuickOp::What& op) {
 
 bool Engine::is_calm() const noexcept {
   return books_.all_present() && watch_ == nullptr && books_.in_flight() == 0 && queues_.empty() &&
-         waiting_frames_ == 0 && busy_.empty() && requests_.settling.empty() && !maker_.winding_down &&
+         waiting_frames_ == 0 && busy_.empty() && !slow_.settles() && !maker_.winding_down &&
          books_.frames() <= books_.pool().wanted();
 }
 
@@ -182,7 +185,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& par
   if (!books_.op_fits()) go_paged();
   if (!books_.paged()) make_room_ahead(missing);
   if (missing == 0 || books_.paged()) {
-    if (can_start()) kick();
+    if (can_start()) slow_.kick();
     return;
   }
   const Nanoseconds began = program_.now();
@@ -190,7 +193,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& par
     for (const ChunkIndex c : range)
       if (!books_.present(c)) request(c);
   op_.waits = true;
-  kick();
+  slow_.kick();
   await(lock, [&] {
     if (books_.paged()) return true;  // another thread's allocation made the op too large for the budget
     for (const ChunkRange range : operands)
@@ -275,12 +278,12 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   if (memory_->trackable() == nullptr) {
     return Error{.cause = Cause::unavailable, .message = "this memory has one kind of frames"};
   }
-  if (kind != FrameKind::fast && slow_.registered) {
+  if (kind != FrameKind::fast && slow_.registered()) {
     return Error{.cause = Cause::unavailable,
                  .message = "frames that are registered for I/O cannot change their memory"};
   }
   queues_.forget_plan();
-  kick();
+  slow_.kick();
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent() == 0; });
   disturb();
   make_resident_all();
@@ -332,7 +335,7 @@ Counters Engine::counters() const noexcept {
   const std::lock_guard lock(mutex_);
   Counters now = figures_.counters();
   now.ops += quick_.ops();
-  now.moved_between_slow_tiers.value = slow_.store->bytes_between_tiers();
+  now.moved_between_slow_tiers.value = slow_.bytes_between_tiers();
   now.resident_bytes.value = std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value;
   return now;
 }
@@ -358,7 +361,7 @@ ChunkState Engine::state(ChunkIndex chunk) const noexcept {
 }
 
 std::string Engine::mechanism() const {
-  return std::string(memory_->mechanism()) + "; " + std::string(slow_.store->mechanism());
+  return std::string(memory_->mechanism()) + "; " + std::string(slow_.mechanism());
 }
 
 void Engine::set_observer(Observer* observer) noexcept {
@@ -369,7 +372,7 @@ void Engine::set_observer(Observer* observer) noexcept {
 void Engine::quiesce() noexcept {
   std::unique_lock lock(mutex_);
   queues_.forget_plan();
-  kick();
+  slow_.kick();
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent() == 0; });
   make_resident_all();
 }

@@ -32,15 +32,14 @@
 #include <vector>
 
 #include "base/indexed.h"
-#include "engine/books.h"
 #include "engine/busy_chunks.h"
 #include "engine/chunk_scratch.h"
-#include "engine/failed_writes.h"
-#include "engine/figures.h"
+#include "engine/common.h"
 #include "engine/frame_watch.h"
 #include "engine/move_queues.h"
+#include "engine/options.h"
 #include "engine/paged_ops.h"
-#include "engine/quick_op.h"
+#include "engine/slow_tier.h"
 #include "engine/unused_frames.h"
 #include "moves/executor.h"
 #include "moves/look_ahead.h"
@@ -53,30 +52,16 @@
 
 namespace vedette {
 
-struct EngineOptions {
-  std::uint32_t chunks = 0, frames = 0;
-  std::uint32_t most_frames = 0;  // after resize(), as far as the memory allows; 0: `frames`
-  Bytes chunk_bytes;
-  std::unique_ptr<Store> store;
-  Observer* observer = nullptr;      // borrowed
-  Program* program = nullptr;        // borrowed; nullptr: host_program()
-  std::optional<LinkHabits> habits;  // of each slow tier, instead of start()'s measurement
-  // Bytes a second: an op that uses bytes in place waits for so long beside. 0: not at all, their memory is slow
-  // itself.
-  std::uint64_t read_in_place = 0, write_in_place = 0;
-  // Called with the engine's lock held: it takes a note and returns. The session delivers notes where no lock is held.
-  // No thread: a call that waits takes the migrator's turns, and run_once() takes one; frames are made when they are
-  // needed. For deterministic tests.
-  bool by_hand = false;
-  std::function<void(std::string_view)> on_message;
-  // where a chunk lies and whose it is; for last words, so with any lock held
-  std::function<std::string(ChunkIndex chunk)> describe;
-  // A thread waits for a dropped chunk. Called with the engine's lock held, maybe more than once.
-  std::function<void(ChunkIndex chunk)> on_dropped_wanted;
-  Bytes kept_by_closed;  // fast memory that tensors of closed sessions may keep in any budget, for sentences
+namespace engine {
+
+// The first base of Engine, since the parts of the others refer to it.
+struct HasCommon {
+  Common common;
 };
 
-class Engine final : public detail::Executor {
+}  // namespace engine
+
+class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfEngine {
  public:
   using Ahead = detail::Ahead;
   using OpMoves = detail::OpMoves;
@@ -127,8 +112,8 @@ class Engine final : public detail::Executor {
   // as touched. The end of the op uncovers them.
   void observe(std::span<const ChunkRange> operands) noexcept override;
   bool was_touched(ChunkRange operand) const noexcept override;  // some chunk of it, since it was covered
-  std::uint32_t slow_tiers() const noexcept { return slow_.store->tiers(); }
-  bool lends() const noexcept { return slow_.lends; }  // ops may use in place what lies in in_place_tier
+  std::uint32_t slow_tiers() const noexcept { return slow_.tiers(); }
+  bool lends() const noexcept { return slow_.lends(); }  // ops may use in place what lies in in_place_tier
   static constexpr TierIndex in_place_tier{1};
   Program& program() noexcept override { return program_; }  // whose clock times faults, too
 
@@ -164,7 +149,7 @@ class Engine final : public detail::Executor {
   Counters counters() const noexcept override;
   std::optional<Error> take_error() noexcept override;
   std::uint32_t largest_op_chunks() const noexcept override;
-  Bytes budget_for(Bytes wanted) const noexcept override;
+  Bytes budget_for(Bytes wanted) const noexcept override { return words_.budget_for(wanted); }
   std::uint32_t held_chunks() const noexcept override;
   ChunkState state(ChunkIndex chunk) const noexcept;
   std::string mechanism() const override;
@@ -172,16 +157,6 @@ class Engine final : public detail::Executor {
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
-  struct Settling {  // between slow tiers
-    SlotIndex slot;
-    TierIndex target;
-  };
-  struct Requests {
-    std::vector<Settling> settling;   // gathered under the lock
-    std::vector<SlotIndex> lent;      // gathered under the lock
-    std::vector<StoreRequest> next;   // gathered under the lock
-    std::vector<StoreRequest> batch;  // the migrator's alone: its submission
-  };
   struct RunningOp {
     OpIndex index;
     std::string name;
@@ -196,28 +171,8 @@ class Engine final : public detail::Executor {
     std::vector<ChunkIndex> covered;  // chunks that observe() hid
     std::vector<ChunkIndex> strayed;  // chunks that the plan has in place, and that were not there
   };
-  struct Words {
-    std::function<void(std::string_view)> on_message;
-    std::function<std::string(ChunkIndex)> describe;
-    std::function<void(ChunkIndex)> on_dropped_wanted;
-    Bytes kept_by_closed = {};
-  };
-  struct SlowTier {
-    std::unique_ptr<Store> store;
-    std::optional<LinkHabits> given;
-    std::vector<LinkHabits> habits;  // of each tier; empty until measured
-    bool register_frames = true, registered = false, unregisters = false;
-    bool lends = false;
-    std::uint64_t read_in_place = 0, write_in_place = 0;
-  };
-  struct SlotsNeeded {
-    std::uint32_t reserved = 0;     // of the store
-    std::uint32_t most_needed = 0;  // living chunks at once, since `since`
-    Nanoseconds since;
-  };
   struct Migrator {
     std::thread thread;
-    bool stop = false, sleeping = false;
   };
   struct Maker {  // of frames, ahead of need
     std::thread thread;
@@ -265,9 +220,6 @@ class Engine final : public detail::Executor {
   void request_what_follows(ChunkIndex chunk);
   void add_stall(Nanoseconds began, bool in_allocation) { figures_.stalled(began, op_.index, in_allocation); }
   void count_birth(ChunkRange range);
-  bool has_slots_for(std::uint32_t more);       // living chunks, in the slow tier
-  Result<void> grow_store(std::uint32_t more);  // for so many; takes the lock itself
-  std::uint32_t slots_for(std::uint32_t chunks) const noexcept;
   std::optional<Error> await_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
   void let_die(ChunkRange range);
   void drop_hold(ChunkRange range);
@@ -310,22 +262,18 @@ class Engine final : public detail::Executor {
   void await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end);
   bool give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // true: some
   void await_unregistered(std::unique_lock<std::mutex>& lock);                   // of frames for I/O; waits
-  bool unregister_unlocking(std::unique_lock<std::mutex>& lock) noexcept;        // true: it has begun or ended
   std::string what_holds_more_than(std::uint32_t frames) const;
 
   std::uint32_t spare_frames() const noexcept;                                   // ready, beyond those wanted
   bool give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // true: some
 
   // --- the migrator (migrator.cc, measure.cc) ---
-  void run() noexcept;
+  void run(bool register_all) noexcept;
   void turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept;
   bool start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept;     // true: more may have to start
   void take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // waits for some, or for a wake-up
-  bool pass_on_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // gathered requests, to the store; false: none
-  std::vector<LinkHabits> measure() noexcept;
-  bool give_slots_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;
   void register_frames();  // from the migrator: the store's thread rule
-  void pump();             // starts moves; fills requests_
+  void pump();             // starts moves: requests gather in slow_
   void start_urgent();
   std::uint32_t planned_start(StoreRequest::Direction direction) const noexcept;  // how many moves, now
   bool writes_wait() const noexcept;  // until reads are done, or room is scarce
@@ -337,36 +285,21 @@ class Engine final : public detail::Executor {
   void complete(const StoreCompletion& completion);
   void complete_read(ChunkIndex chunk, int error);
   void complete_write(ChunkIndex chunk, int error);
-  void kick();  // the migrator has something to do
   std::size_t waiting_need() const noexcept;
   bool can_start() const noexcept;
   std::uint32_t births_to_come() const noexcept;  // of the running op, in frames
   std::uint32_t promised() const noexcept;        // frames that those births will take, or that go
   bool try_writes_again();                        // false: no write has failed
 
-  const Bytes chunk_bytes_;
   std::uint32_t most_frames_;
-  Program& program_;
-  const bool by_hand_;
-  std::unique_ptr<ChunkMemory> memory_;
-  SlowTier slow_;
+  const std::uint64_t read_in_place_, write_in_place_;  // as EngineOptions'
+  engine::SlowTier slow_;
   FrameWatch* watch_ = nullptr;
-  Words words_;
-
-  std::mutex growing_;  // taken before mutex_: the store grows or shrinks
-  mutable std::mutex mutex_;
-  std::condition_variable arrived_;  // something became resident or free
-  Books books_;
-  SlotsNeeded slots_;
   MoveQueues queues_;
-  Requests requests_;
   std::uint32_t waiting_frames_ = 0;  // births blocked for want of a frame
   RunningOp op_;
-  QuickOp quick_;
   BusyChunks busy_;
-  FailedWrites failed_writes_;
   PagedOps paged_ops_;
-  Figures figures_;
   Migrator migrator_;
   Maker maker_;
   ChunkScratch scratch_{*this};

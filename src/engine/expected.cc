@@ -81,7 +81,7 @@ void Engine::make_room_ahead(std::size_t missing) {
   if (!op_.ahead.known() || watch_ != nullptr) return;
   sort_fetches();
   const moves::Outlook& outlook = op_.ahead.outlook();
-  const ChunkMoves one = moves_of(chunk_bytes_, slow_.habits.back().speed);
+  const ChunkMoves one = moves_of(chunk_bytes_, slow_.slowest().speed);
   op_.due =
       op_.ahead.due(queues_.fetches(), books_.uses(), chunk_of, [&](ChunkIndex) { return early * one.in_and_out; });
   const std::size_t births = outlook.births + (books_.in_op() ? 0 : outlook.next_births),

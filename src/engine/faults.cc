@@ -14,7 +14,7 @@ void Engine::wake(ChunkIndex c) {
 
 void Engine::fault(const Fault& fault) noexcept {
   std::unique_lock lock(mutex_);
-  if (migrator_.stop) return;  // the memory is ending or has ended, and wakes all waiting threads itself
+  if (ends_) return;  // the memory is ending or has ended, and wakes all waiting threads itself
   const ChunkIndex c = fault.chunk;
   const Books::Chunk& chunk = books_[c];
   if (shown(chunk.state) || chunk.state == ChunkState::in_place) {
@@ -29,7 +29,7 @@ void Engine::fault(const Fault& fault) noexcept {
   books_.fault(c);
   request(c);
   if (books_.paged()) request_what_follows(c);
-  kick();
+  slow_.kick();
 }
 
 void Engine::count_fault(const Fault& fault) {

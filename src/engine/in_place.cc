@@ -30,8 +30,8 @@ void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
       if (operand.written) use.written += used;
     }
   if (use.read.value + use.written.value == 0) return;
-  op_.in_place = transfer_time(use.read, slow_.read_in_place);
-  op_.in_place += transfer_time(use.written, slow_.write_in_place);
+  op_.in_place = transfer_time(use.read, read_in_place_);
+  op_.in_place += transfer_time(use.written, write_in_place_);
   figures_.used_in_place(use);
 }
 
@@ -55,15 +55,16 @@ void Engine::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
 }
 
 bool Engine::lend(ChunkIndex c) {
-  if (!slow_.lends || watch_ != nullptr || !books_.may_be_lent(c)) return false;
+  if (!slow_.lends() || watch_ != nullptr || !books_.may_be_lent(c)) return false;
   const SlotIndex slot = *books_[c].slot;
-  if (!slow_.store->lend(slot)) return false;  // on a disk, below the memory
-  if (!memory_->lend(slow_.store->memory_of(slot), c)) {
-    slow_.store->end_loan(slot);
+  std::byte* const memory = slow_.lend(slot);
+  if (memory == nullptr) return false;
+  if (!memory_->lend(memory, c)) {
+    slow_.end_loan(slot);
     return false;
   }
   books_.lent(c);
-  requests_.lent.push_back(slot);
+  slow_.may_change(slot);
   return true;
 }
 
@@ -71,23 +72,23 @@ bool Engine::take_back(ChunkIndex c) {
   if (!books_.may_be_taken_back(c)) return false;
   disturb();
   const SlotIndex slot = *books_[c].slot;
-  if (!memory_->take_back(c, slow_.store->memory_of(slot))) return false;
-  slow_.store->end_loan(slot);
+  if (!memory_->take_back(c, slow_.lent(slot))) return false;
+  slow_.end_loan(slot);
   books_.taken_back(c);
   return true;
 }
 
 void Engine::take_all_back() {
-  if (!slow_.lends) return;
+  if (!slow_.lends()) return;
   for (const ChunkIndex c : books_.used()) take_back(c);
 }
 
 // Its last tensor dies. A transfer of the program that still has pages pinned is waited for.
 void Engine::take_back_dead(ChunkIndex c) {
   const SlotIndex slot = *books_[c].slot;
-  std::byte* const memory = slow_.store->memory_of(slot);
+  std::byte* const memory = slow_.lent(slot);
   for (Patience patience; !memory_->take_back(c, memory);) patience.pause();
-  slow_.store->end_loan(slot);
+  slow_.end_loan(slot);
   books_.taken_back(c);
 }
 

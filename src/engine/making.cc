@@ -33,7 +33,7 @@ std::uint32_t Engine::frames_at_once(std::uint32_t lacking) const noexcept {
 
 void Engine::make_ahead() noexcept {
   std::unique_lock lock(mutex_);
-  const auto over = [&] { return migrator_.stop || maker_.winding_down; };
+  const auto over = [&] { return ends_ || maker_.winding_down; };
   while (!over()) {
     const FramePool& pool = books_.pool();
     if (pool.unmade() == 0 || pool.ready() >= ready_wanted() || pool.frames() > pool.wanted()) {
@@ -63,13 +63,13 @@ bool Engine::make_frames(std::uint32_t lacking) {
     maker_.unused.made(run.count, program_.now());
   } else {
     books_.pool().not_made(run);
-    if (words_.on_message && !std::exchange(maker_.failed, true))
-      words_.on_message("no more than " + readable({books_.frames() * chunk_bytes_.value}) +
-                        " of fast memory can be allocated (" + std::strerror(error) +
-                        "), and the session goes on with that; choose a smaller budget or free memory");
+    if (words_.heard() && !std::exchange(maker_.failed, true))
+      words_.tell("no more than " + readable({books_.frames() * chunk_bytes_.value}) +
+                  " of fast memory can be allocated (" + std::strerror(error) +
+                  "), and the session goes on with that; choose a smaller budget or free memory");
   }
   arrived_.notify_all();
-  if (can_start()) kick();
+  if (can_start()) slow_.kick();
   return error == 0;
 }
 
@@ -79,7 +79,7 @@ void Engine::await_frame(std::unique_lock<std::mutex>& lock) {
 
 bool Engine::lacks_frame() const noexcept {
   if (books_.pool().unmade() == 0 || books_.pool().ready() > 0 || books_.longest_idle()) return false;
-  if (books_.in_flight() >= slow_.store->depth()) return false;
+  if (books_.in_flight() >= slow_.depth()) return false;
   if (queues_.urgent() > 0) return true;
   return has_fetches_due() && waiting_need() == 0 && books_.available() > promised() &&
          planned_start(StoreRequest::Direction::read) > 0;
@@ -94,7 +94,7 @@ std::uint32_t Engine::spare_frames() const noexcept {
 
 bool Engine::give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   // the kernel holds the memory of registered frames; a profiled step sees its frames as they are
-  if (maker_.winding_down || slow_.registered || watch_ != nullptr) return false;
+  if (maker_.winding_down || slow_.registered() || watch_ != nullptr) return false;
   UnusedFrames& unused = maker_.unused;
   const Nanoseconds now = program_.now();
   if (unused.window_ends(now)) books_.begin_window();
@@ -120,7 +120,7 @@ bool Engine::give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noex
 // --- the end of the program's ops ------------------------------------------------------------------------------------
 
 bool Engine::give_frames_back() {
-  if (!maker_.winding_down || slow_.registered) return false;  // the kernel holds the memory of registered frames
+  if (!maker_.winding_down || slow_.registered()) return false;  // the kernel holds the memory of registered frames
   while (const auto frame = take_idle()) books_.give_free(*frame);
   while (const auto frame = books_.pool().unmake()) memory_->give_back(*frame);
   const std::uint32_t living = std::max(books_.live_chunks(), 1u);
@@ -142,7 +142,7 @@ std::uint32_t Engine::wind_down(std::uint32_t most) noexcept {
 
 std::uint32_t Engine::may_keep() const noexcept {
   const std::lock_guard lock(mutex_);
-  return slow_.registered ? ~std::uint32_t{0} : books_.live_chunks();
+  return slow_.registered() ? ~std::uint32_t{0} : books_.live_chunks();
 }
 
 }  // namespace vedette

@@ -1,32 +1,10 @@
-// Once, before the first move, the migrator registers frames for I/O and measures the slow tier.
+// Once, before the first move, the migrator measures the slow tiers.
 #include <algorithm>
 #include <array>
 
-#include "engine/engine.h"
-#include "os/parking.h"
+#include "engine/slow_tier.h"
 
-namespace vedette {
-
-// Where frames keep their pages pinned across moves, the kernel need not look them up for every transfer. It looks them
-// up now, so all frames are made first: only where it will take them.
-void Engine::register_frames() {
-  std::unique_lock lock(mutex_);
-  if (!slow_.register_frames || !memory_->reach().keeps_buffers || books_.frames() == 0) return;
-  std::byte* const first = memory_->parked({0});
-  for (FrameIndex f{1}; f.value < books_.frames(); ++f.value)
-    if (memory_->parked(f) != first + f.value * chunk_bytes_.value)
-      return;  // not one range: transfers go on unregistered
-  const Bytes all = {books_.frames() * chunk_bytes_.value};
-  const bool by_ring = slow_.store->mechanism().find("io_uring") != std::string_view::npos;
-  if (!by_ring || !may_lock(first, all.value)) return;
-  lock.unlock();
-  while (make_frames()) {
-  }
-  lock.lock();
-  if (books_.frames() * chunk_bytes_.value != all.value) return;
-  slow_.store->register_memory(first, all);
-  slow_.registered = true;
-}
+namespace vedette::engine {
 
 namespace {
 
@@ -104,19 +82,18 @@ LinkHabits habits_of(Trial trial) {
 }  // namespace
 
 // Of each slow tier: plans count on it, and the pace of moves rests on it.
-std::vector<LinkHabits> Engine::measure() noexcept {
-  std::vector<LinkHabits> habits(slow_tiers(), slow_.given.value_or(LinkHabits{}));
-  const std::uint32_t width = std::min({slow_.store->depth(), books_.pool().ready(), 16u});
-  if (slow_.given || !slow_.store->reserve(width)) return habits;  // disk full: the first allocation will say so
+void SlowTier::measure() noexcept {
+  habits_.assign(tiers(), given_.value_or(LinkHabits{}));
+  const std::uint32_t width = std::min({depth(), books_.pool().ready(), 16u});
+  if (by_hand_ || given_ || !store_->reserve(width)) return;  // disk full: the first allocation will say so
   std::vector<SlotIndex> used;
   for (std::uint32_t slot = 0; slot < width; ++slot) used.push_back({slot});
-  for (std::uint32_t tier = slow_tiers(); tier > 0; --tier) {
-    const std::uint32_t room = slow_.store->slots_of({tier});
-    const std::uint32_t safe = slow_tiers() == 1 || tier > 1 ? room : room - spare_near_slots(room);
-    habits[tier - 1] = habits_of({*slow_.store, *memory_, program_, {tier}, std::min(width, safe)});
-    slow_.store->discard(used);
+  for (std::uint32_t tier = tiers(); tier > 0; --tier) {
+    const std::uint32_t room = store_->slots_of({tier});
+    const std::uint32_t safe = tiers() == 1 || tier > 1 ? room : room - spare_near_slots(room);
+    habits_[tier - 1] = habits_of({*store_, *memory_, program_, {tier}, std::min(width, safe)});
+    store_->discard(used);
   }
-  return habits;
 }
 
-}  // namespace vedette
+}  // namespace vedette::engine

@@ -12,13 +12,25 @@
 #include "engine/pace.h"
 
 namespace vedette {
-void Engine::run() noexcept {
-  register_frames();
+void Engine::run(bool register_all) noexcept {
+  if (register_all) register_frames();
   std::unique_lock lock(mutex_);
-  slow_.habits = measure();
+  slow_.measure();
   arrived_.notify_all();
-  while (!migrator_.stop) turn_unlocking(lock);
-  slow_.store->finish();
+  while (!ends_) turn_unlocking(lock);
+  slow_.finish();
+}
+
+void Engine::register_frames() {
+  std::unique_lock lock(mutex_);
+  std::byte* const first = slow_.range_to_register();
+  if (first == nullptr) return;
+  const Bytes all = {books_.frames() * chunk_bytes_.value};
+  lock.unlock();
+  while (make_frames()) {
+  }
+  lock.lock();
+  if (books_.frames() * chunk_bytes_.value == all.value) slow_.register_memory(first, all);
 }
 
 void Engine::run_once() noexcept {
@@ -32,75 +44,25 @@ void Engine::turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
 }
 
 bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
-  if (slow_.unregisters) return unregister_unlocking(lock);
+  if (slow_.unregisters()) return slow_.unregister_unlocking(lock);
   retry_busy();
   pump();
-  if (pass_on_unlocking(lock)) return true;  // the next group is another submission
+  if (slow_.pass_on_unlocking(lock)) return true;  // the next group is another submission
   if (lacks_frame()) {
     lock.unlock();
     make_frames();
     lock.lock();
     return true;  // also where none could be made: what lacks one has to be served by what leaves
   }
-  return give_excess_back_unlocking(lock) || give_slots_back_unlocking(lock) || give_unused_back_unlocking(lock);
+  return give_excess_back_unlocking(lock) || slow_.give_slots_back_unlocking(lock) || give_unused_back_unlocking(lock);
 }
 
 void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   std::array<StoreCompletion, 64> done;
-  migrator_.sleeping = true;
   const Nanoseconds timeout = busy_.empty() ? Nanoseconds{1'000'000'000} : busy_.pause();
-  lock.unlock();
-  const std::size_t count = slow_.store->wait(done, timeout);
-  lock.lock();
-  migrator_.sleeping = false;
+  const std::size_t count = slow_.wait_unlocking(lock, done, timeout);
   for (std::size_t i = 0; i < count; ++i) complete(done[i]);
   if (count > 0) arrived_.notify_all();
-}
-
-// Slots are discarded before they are written for the chunk that has them now.
-bool Engine::pass_on_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
-  const std::vector<SlotIndex> given_back = books_.take_given_back();
-  const std::vector<Settling> settling = std::exchange(requests_.settling, {});
-  const std::vector<SlotIndex> lent = std::exchange(requests_.lent, {});
-  requests_.batch.swap(requests_.next);
-  requests_.next.clear();
-  if (given_back.empty() && settling.empty() && lent.empty() && requests_.batch.empty()) return false;
-  lock.unlock();
-  if (!lent.empty()) slow_.store->changed(lent);
-  if (!given_back.empty()) slow_.store->discard(given_back);
-  for (const Settling& each : settling) slow_.store->settle(each.slot, each.target);
-  if (!requests_.batch.empty()) slow_.store->submit(requests_.batch);
-  lock.lock();
-  return true;  // the lock was released: more may have to start
-}
-
-// Where for a while less than half of the reserved slots was needed. True: the lock was released for it.
-bool Engine::give_slots_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
-  constexpr Nanoseconds a_while{10'000'000'000};  // longer than most steps, whose chunks die and are born again
-  const auto least = [&] { return slots_for(std::max(slots_.most_needed, books_.slots().limit())); };
-  if (program_.now() - slots_.since < a_while) return false;
-  const bool worth = books_.in_flight() == 0 && std::uint64_t{least()} * 2 < slots_.reserved;
-  if (worth) {
-    lock.unlock();
-    const std::lock_guard growing(growing_);
-    lock.lock();
-    const std::uint32_t keep = least();  // more may be needed by now
-    if (books_.in_flight() == 0 && keep < slots_.reserved) {
-      slots_.reserved = keep;
-      lock.unlock();
-      slow_.store->shrink(keep);
-      lock.lock();
-    }
-  }
-  slots_.since = program_.now();
-  slots_.most_needed = books_.live_chunks();
-  return worth;
-}
-
-void Engine::kick() {
-  if (!migrator_.sleeping) return;
-  migrator_.sleeping = false;
-  slow_.store->wake();
 }
 
 void Engine::pump() {
@@ -142,7 +104,7 @@ bool Engine::can_start() const noexcept {
 
 void Engine::start_urgent() {
   bool came = false;
-  while (queues_.urgent() > 0 && books_.in_flight() < slow_.store->depth()) {
+  while (queues_.urgent() > 0 && books_.in_flight() < slow_.depth()) {
     const ChunkIndex c = queues_.most_urgent();
     const Books::Chunk& chunk = books_[c];
     const bool unbacked = chunk.state == ChunkState::unbacked;
@@ -170,7 +132,7 @@ std::uint32_t Engine::planned_start(StoreRequest::Direction direction) const noe
   const bool read = direction == StoreRequest::Direction::read;
   const std::uint32_t in_flight = read ? books_.reads_in_flight() : books_.writes_in_flight();
   const Pace pace =
-      pace_of(read ? slow_.habits.back().reads_in_flight : default_in_flight, op_.waits || waiting_frames_ > 0);
+      pace_of(read ? slow_.slowest().reads_in_flight : default_in_flight, op_.waits || waiting_frames_ > 0);
   return in_flight > pace.refill_at ? 0 : std::min(pace.group, pace.most - in_flight);
 }
 
@@ -193,7 +155,7 @@ void Engine::settle(const OpMoves::Departure& move) {
     take_back(c);
     const Books::Chunk& chunk = books_[c];
     const bool leaves = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
-    if (leaves && chunk.slot) requests_.settling.push_back({*chunk.slot, target});
+    if (leaves && chunk.slot) slow_.settle(*chunk.slot, target);
   }
 }
 
@@ -209,7 +171,7 @@ void Engine::start_planned_evictions() {
     if (!chunk.leaving) continue;  // needed again meanwhile
     const bool will_be_written = !chunk.unchanged;
     const bool slot_in_use = chunk.slot_busy && chunk.state == ChunkState::resident && chunk.live > 0;
-    if (most == 0 || books_.in_flight() >= slow_.store->depth() || (wait && will_be_written) || slot_in_use) {
+    if (most == 0 || books_.in_flight() >= slow_.depth() || (wait && will_be_written) || slot_in_use) {
       queues_.evict(leaving);
       continue;
     }
@@ -221,7 +183,7 @@ void Engine::start_planned_evictions() {
 void Engine::start_planned_fetches() {
   std::uint32_t most = planned_start(StoreRequest::Direction::read);
   std::vector<MoveQueues::Coming> in_use;  // in place, by the op that runs
-  while (has_fetches_due() && most > 0 && books_.in_flight() < slow_.store->depth() && waiting_need() == 0 &&
+  while (has_fetches_due() && most > 0 && books_.in_flight() < slow_.depth() && waiting_need() == 0 &&
          books_.available() > promised()) {
     const MoveQueues::Coming coming = queues_.take_fetch(books_.uses());
     const ChunkIndex c = coming.chunk;
@@ -247,9 +209,9 @@ void Engine::start_planned_fetches() {
 
 void Engine::make_room() {
   const auto coming = [&] { return books_.available() + books_.evicting(); };
-  while (waiting_need() + excess() > coming() && books_.in_flight() < slow_.store->depth()) {
+  while (waiting_need() + excess() > coming() && books_.in_flight() < slow_.depth()) {
     const std::size_t most =
-        std::min<std::size_t>(waiting_need() + excess() - coming(), slow_.store->depth() - books_.in_flight());
+        std::min<std::size_t>(waiting_need() + excess() - coming(), slow_.depth() - books_.in_flight());
     const bool expects = op_.ahead.known() && !books_.paged();
     const std::vector<ChunkIndex> leaving =
         expects ? books_.victims(most, op_.ahead.outlook().calendar) : books_.victims(most);
@@ -298,22 +260,22 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   if (chunk.state == ChunkState::resident && !hide(c, f)) return false;
   books_.start_eviction(c);
   figures_.move_begins(f, cause, now);
-  requests_.next.push_back({.direction = StoreRequest::Direction::write,
-                            .slot = *books_[c].slot,
-                            .memory = memory_->parked(f),
-                            .token = f.value,
-                            .tier = target});
+  slow_.ask({.direction = StoreRequest::Direction::write,
+             .slot = *books_[c].slot,
+             .memory = memory_->parked(f),
+             .token = f.value,
+             .tier = target});
   return true;
 }
 
 void Engine::start_fetch(ChunkIndex c, FrameIndex f, MoveCause cause) {
   books_.start_fetch(c, f);
   figures_.move_begins(f, cause, program_.now());
-  requests_.next.push_back({.direction = StoreRequest::Direction::read,
-                            .slot = *books_[c].slot,
-                            .memory = memory_->parked(f),
-                            .token = f.value,
-                            .remember = books_[c].unchanged});
+  slow_.ask({.direction = StoreRequest::Direction::read,
+             .slot = *books_[c].slot,
+             .memory = memory_->parked(f),
+             .token = f.value,
+             .remember = books_[c].unchanged});
 }
 
 void Engine::complete(const StoreCompletion& completion) {
@@ -339,7 +301,7 @@ void Engine::complete_read(ChunkIndex c, int error) {
   }
   constexpr std::uint8_t most_attempts = 3;  // a passing error (EAGAIN, EINTR) goes away; a third one will not
   if (books_.fetch_failed(c) < most_attempts) return request(c);
-  const std::string what = words_.describe ? words_.describe(c) : "chunk " + std::to_string(c.value);
+  const std::string what = words_.describe(c);
   const std::string cause =
       error == EBADMSG ? "they are not the bytes that were written there (checksum)" : std::strerror(error);
   const std::string sentence = "reading " + what + " back from the slow tier: " + cause +

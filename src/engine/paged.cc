@@ -23,15 +23,12 @@ void Engine::note_paged() {
 }
 
 void Engine::tell(const PagedOps::Op* op) {
-  if (op == nullptr || !words_.on_message) return;
+  if (op == nullptr || !words_.heard()) return;
   const auto size = [&](std::uint64_t chunks) { return Bytes{chunks * chunk_bytes_.value}; };
-  words_.on_message("op '" + op->name + "' needs " + readable(size(op->chunks)) + " at once and the budget is " +
-                    readable(size(books_.frames())) + ": it runs paged, slowly; give fast_memory at least " +
-                    readable_exactly(budget_for(size(std::uint64_t{op->chunks} + chunks_beside_op))));
+  words_.tell("op '" + op->name + "' needs " + readable(size(op->chunks)) + " at once and the budget is " +
+              readable(size(books_.frames())) + ": it runs paged, slowly; give fast_memory at least " +
+              readable_exactly(words_.budget_for(size(std::uint64_t{op->chunks} + chunks_beside_op))));
 }
-
-// Tensors of closed sessions keep at most half of a budget (session/open.cc).
-Bytes Engine::budget_for(Bytes wanted) const noexcept { return wanted + std::min(wanted, words_.kept_by_closed); }
 
 void Engine::tell_what_did_not_fit() {
   const std::lock_guard lock(mutex_);

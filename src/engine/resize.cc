@@ -48,7 +48,7 @@ Result<detail::Executor::Resized> Engine::resize(Bytes budget, Caller caller) {
 }
 
 void Engine::await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end) {
-  kick();
+  slow_.kick();
   await(lock, [&] {
     const FramePool& pool = books_.pool();
     if (books_.frames() <= pool.wanted()) return true;
@@ -83,21 +83,9 @@ bool Engine::give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noex
 
 // The kernel keeps the pages of registered frames.
 void Engine::await_unregistered(std::unique_lock<std::mutex>& lock) {
-  if (!slow_.registered) return;
-  slow_.unregisters = true;
-  kick();
-  await(lock, [&] { return !slow_.unregisters; });
-}
-
-bool Engine::unregister_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
-  if (pass_on_unlocking(lock)) return true;
-  if (books_.in_flight() > 0) return false;
-  lock.unlock();
-  slow_.store->register_memory(nullptr, {});
-  lock.lock();
-  slow_.registered = slow_.unregisters = false;
-  arrived_.notify_all();
-  return true;
+  if (!slow_.registered()) return;
+  slow_.want_unregistered();
+  await(lock, [&] { return !slow_.unregisters(); });
 }
 
 std::string Engine::what_holds_more_than(std::uint32_t frames) const {

@@ -68,7 +68,7 @@ std::unique_ptr<Store> bounded(std::unique_ptr<Store> store, const StackArgument
     store = throttled(std::move(store), {.read_bytes_per_s = speed, .write_bytes_per_s = speed, .one_bus = true});
   const std::uint64_t writes = arguments.writes_bytes_per_s;
   if (writes == 0) return store;
-  constexpr std::uint64_t at_once = 24 * requests_in_flight;  // slots: more than Engine::measure() writes
+  constexpr std::uint64_t at_once = 24 * requests_in_flight;  // slots: more than SlowTier::measure() writes
   const Nanoseconds saved_up = transfer_time({at_once * store->slot_bytes().value}, writes);
   return throttled(std::move(store), {.write_bytes_per_s = writes, .saved_up = saved_up});
 }
