@@ -11,7 +11,7 @@ void Engine::count_birth(ChunkRange range) {
   op_.ahead.born(range.size());
   for (const ChunkIndex c : range) {
     books_.birth(c);
-    if (books_.in_op()) pin(c);
+    if (books_.in_op()) frames_.pin(c);
   }
   if (books_.in_op() && !books_.op_fits()) go_paged();
 }
@@ -30,7 +30,7 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
   for (const ChunkIndex c : range) {
     while (books_[c].state != ChunkState::resident) {
       if (books_[c].state == ChunkState::unbacked && books_.available() > 0) {
-        if (back(c)) continue;
+        if (frames_.back(c)) continue;
         lock.unlock();
         const bool made = make_frames(range.limit().value - c.value);
         lock.lock();
@@ -38,7 +38,7 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
         continue;
       }
       if (parked(books_[c].state)) {
-        make_resident(c);
+        frames_.make_resident(c);
         continue;
       }
       if (may_be_unbacked()) break;                                         // a fault will bring it
@@ -52,7 +52,7 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
     }
   }
   figures_.filled(books_.frames() - books_.available());
-  maker_.unused.note(spare_frames());
+  maker_.unused.note(frames_.spare());
   if (waited) add_stall(began, true);
   return {};
 }
@@ -131,8 +131,7 @@ Result<void> Engine::hold(ChunkRange range) {
     drop_hold(range);
     return refused;
   }
-  if (watch_ == nullptr) return {};
-  for (const ChunkIndex c : range) tell_hold(c);
+  for (const ChunkIndex c : range) frames_.tell_hold(c);
   return {};
 }
 
@@ -143,12 +142,6 @@ Error Engine::too_much_held(std::uint32_t more) const {
                      " with " + size(books_.held() - more) + " held already; use a larger budget"};
 }
 
-void Engine::tell_hold(ChunkIndex c) {
-  if (!shown(books_[c].state)) return;
-  watch_->hiding(c);
-  watch_->shown(c, books_[c].holds > 0);
-}
-
 void Engine::release_hold(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
   drop_hold(range);
@@ -157,7 +150,7 @@ void Engine::release_hold(ChunkRange range) noexcept {
 void Engine::drop_hold(ChunkRange range) {
   hand_over();
   for (const ChunkIndex c : range) {
-    if (books_.release(c) && watch_ != nullptr) tell_hold(c);
+    if (books_.release(c)) frames_.tell_hold(c);
   }
   slow_.kick();
 }

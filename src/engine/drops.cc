@@ -10,8 +10,8 @@ std::vector<ChunkIndex> Engine::drop(ChunkRange range) noexcept {
   std::vector<ChunkIndex> gone;
   for (const ChunkIndex c : range) {
     const Books::Chunk& chunk = books_[c];
-    if (watch_ != nullptr || !books_.may_leave(c)) continue;
-    if (chunk.state == ChunkState::resident && !hide(c, chunk.frame)) continue;
+    if (frames_.watched() || !books_.may_leave(c)) continue;
+    if (chunk.state == ChunkState::resident && !frames_.hide(c, chunk.frame)) continue;
     books_.drop(c);
     gone.push_back(c);
     figures_.dropped(c, MoveCause::planned);
@@ -32,14 +32,10 @@ bool Engine::adopt(ChunkIndex from, ChunkIndex to) noexcept {
   disturb();
   if (books_[to].state != ChunkState::dropped) return true;
   VEDETTE_ASSERT(books_[from].state == ChunkState::resident && books_[from].holds > 0);
-  const FrameIndex frame = books_[from].frame;
-  if (watch_ != nullptr) watch_->hiding(from);
-  const bool shifted = memory_->shift(from, to, frame);
-  if (shifted) books_.adopt(from, to);
-  const ChunkIndex shown_at = shifted ? to : from;
-  if (watch_ != nullptr) watch_->shown(shown_at, books_[shown_at].holds > 0);
-  if (shifted) arrived_.notify_all();
-  return shifted;
+  if (!frames_.shift(from, to)) return false;
+  books_.adopt(from, to);
+  arrived_.notify_all();
+  return true;
 }
 
 }  // namespace vedette

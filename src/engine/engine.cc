@@ -28,7 +28,8 @@ Engine::Engine(EngineOptions options)
       most_frames_(std::max(options.frames, options.most_frames)),
       read_in_place_(options.read_in_place),
       write_in_place_(options.write_in_place),
-      slow_(common, std::move(options.store), options.habits) {}
+      slow_(common, std::move(options.store), options.habits),
+      frames_(common) {}
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
@@ -54,7 +55,7 @@ Engine::~Engine() {
     const std::lock_guard lock(mutex_);
     common.ends = true;  // faults that are told from here on are late: fault() leaves them alone
   }
-  maker_.wanted.notify_all();
+  frames_.want_all();
   if (maker_.thread.joinable()) maker_.thread.join();
   if (migrator_.thread.joinable()) {
     slow_.wake();
@@ -68,7 +69,7 @@ Engine::~Engine() {
 void Engine::request(ChunkIndex c) {
   const Books::Chunk& chunk = books_[c];
   if (parked(chunk.state)) {
-    make_resident(c);
+    frames_.make_resident(c);
     return arrived_.notify_all();
   }
   if (chunk.wanted && chunk.state != ChunkState::unbacked) return;
@@ -138,13 +139,13 @@ void Engine::take_over(const QuickOp::What& op) {
   books_.begin_op(op.tick);
   for (const ChunkRange range : op.operands)
     for (const ChunkIndex c : range)
-      if (books_[c].live > 0) pin(c);
+      if (books_[c].live > 0) frames_.pin(c);
   if (!books_.op_fits()) go_paged();
 }
 
 bool Engine::is_calm() const noexcept {
-  return books_.all_present() && watch_ == nullptr && books_.in_flight() == 0 && queues_.empty() &&
-         waiting_frames_ == 0 && busy_.empty() && !slow_.settles() && !maker_.winding_down &&
+  return books_.all_present() && !frames_.watched() && books_.in_flight() == 0 && queues_.empty() &&
+         waiting_frames_ == 0 && !frames_.any_busy() && !slow_.settles() && !maker_.winding_down &&
          books_.frames() <= books_.pool().wanted();
 }
 
@@ -175,7 +176,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& par
   for (const ChunkRange range : operands)
     for (const ChunkIndex c : range) {
       if (books_[c].live == 0 || books_.used_in_place(c)) continue;
-      pin(c);
+      frames_.pin(c);
       missing += books_.present(c) ? 0 : 1;
     }
   if (!part.planned) mark_changes(operands, part.written);
@@ -208,7 +209,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& par
 void Engine::leave(std::span<const OpMoves::Departure> departures) {
   for (const ChunkIndex c : op_.covered)
     if (books_[c].state == ChunkState::covered) {
-      make_resident(c);
+      frames_.make_resident(c);
       books_.set_touched(c, false);  // by the op's end, not by a thread
     }
   op_.covered.clear();
@@ -233,12 +234,12 @@ void Engine::leave(std::span<const OpMoves::Departure> departures) {
 void Engine::observe(std::span<const ChunkRange> operands) noexcept {
   const std::lock_guard lock(mutex_);
   disturb();
-  const bool coverable = watch_ == nullptr && books_.in_op() && !books_.paged();
+  const bool coverable = !frames_.watched() && books_.in_op() && !books_.paged();
   for (const ChunkRange range : operands)
     for (const ChunkIndex c : range) {
       const Books::Chunk& chunk = books_[c];
       if (coverable && chunk.state == ChunkState::resident && chunk.live > 0 && books_.operand(chunk) &&
-          chunk.holds == 0 && !chunk.busy && hide(c, chunk.frame)) {
+          chunk.holds == 0 && !chunk.busy && frames_.hide(c, chunk.frame)) {
         books_.covered(c);
         op_.covered.push_back(c);
       }
@@ -264,17 +265,12 @@ void Engine::set_watch(FrameWatch* watch) noexcept {
   const std::lock_guard lock(mutex_);
   disturb();
   take_all_back();  // it sees frames alone
-  FrameWatch* const told = watch != nullptr ? watch : watch_;
-  for (const ChunkIndex c : told != nullptr ? books_.used() : ChunkRange()) {
-    if (!shown(books_[c].state)) continue;
-    watch != nullptr ? told->shown(c, books_[c].holds > 0) : told->hiding(c);
-  }
-  watch_ = watch;
+  frames_.set_watch(watch);
 }
 
 Result<void> Engine::convert(FrameKind kind) noexcept {
   std::unique_lock lock(mutex_);
-  VEDETTE_ASSERT(watch_ == nullptr && !maker_.winding_down);
+  VEDETTE_ASSERT(!frames_.watched() && !maker_.winding_down);
   if (memory_->trackable() == nullptr) {
     return Error{.cause = Cause::unavailable, .message = "this memory has one kind of frames"};
   }
@@ -286,8 +282,8 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
   slow_.kick();
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent() == 0; });
   disturb();
-  make_resident_all();
-  while (const auto frame = take_idle()) books_.give_free(*frame);  // bytes of the dead need not be copied
+  frames_.make_resident_all();
+  while (const auto frame = frames_.take_idle()) books_.give_free(*frame);  // bytes of the dead need not be copied
   for (FrameIndex f; f.value < figures_.frames(); ++f.value) {
     if (!books_.pool().has_memory(f)) continue;
     const std::optional<ChunkIndex> shown_at = books_.owner(f);
@@ -310,7 +306,7 @@ void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
   queues_.forget_plan();
   op_.ahead.end();
-  make_resident_all();
+  frames_.make_resident_all();
   take_all_back();
   books_.forget_next_uses();
 }
@@ -374,7 +370,7 @@ void Engine::quiesce() noexcept {
   queues_.forget_plan();
   slow_.kick();
   await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent() == 0; });
-  make_resident_all();
+  frames_.make_resident_all();
 }
 
 }  // namespace vedette

@@ -32,10 +32,9 @@
 #include <vector>
 
 #include "base/indexed.h"
-#include "engine/busy_chunks.h"
 #include "engine/chunk_scratch.h"
 #include "engine/common.h"
-#include "engine/frame_watch.h"
+#include "engine/frames.h"
 #include "engine/move_queues.h"
 #include "engine/options.h"
 #include "engine/paged_ops.h"
@@ -176,7 +175,6 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   };
   struct Maker {  // of frames, ahead of need
     std::thread thread;
-    std::condition_variable wanted;
     FrameKind kind = FrameKind::fast;  // of frames that are made
     bool winding_down = false, failed = false;
     UnusedFrames unused = {};
@@ -191,7 +189,6 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void take_back_dead(ChunkIndex chunk);
 
   // --- the program's side (engine.cc, births.cc, faults.cc) ---
-  void wake(ChunkIndex chunk);
   void stray(ChunkIndex chunk, const Fault& fault) noexcept;
   void count_fault(const Fault& fault);
   // an op or a section
@@ -223,32 +220,13 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   std::optional<Error> await_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
   void let_die(ChunkRange range);
   void drop_hold(ChunkRange range);
-  void tell_hold(ChunkIndex chunk);       // held, or no longer
   bool may_be_unbacked() const noexcept;  // a birth need not wait: a fault will bring it
   bool room_impossible() const noexcept;  // nothing free, nothing coming, nothing to evict
   Error no_room();                        // why
   Error too_much_held(std::uint32_t more) const;
 
-  // --- frames (frames.cc) ---
-  void pin(ChunkIndex chunk);
-  void show(FrameIndex frame, ChunkIndex chunk);
-  // False: its pages are pinned, and it is out of the question as a victim until retry_busy().
-  [[nodiscard]] bool hide(ChunkIndex chunk, FrameIndex frame);
-  void set_busy(ChunkIndex chunk);
-  void retry_busy();                     // after a pause
-  bool waits_for_busy();                 // nothing but pinned chunks could make room. Stops the program after a minute
-  void hide_ahead(ChunkIndex chunk);     // of its write, if it may leave
-  void make_resident(ChunkIndex chunk);  // one that is hidden or has arrived
-  void make_resident_all();
-  // Gives an unbacked chunk a frame. False: none is available, or only in dead chunks that are busy.
-  bool back(ChunkIndex chunk);
-  std::optional<FrameIndex> take_free();    // a ready frame, parked
-  std::optional<FrameIndex> take_parked();  // that, or the frame of a dead chunk
-  std::optional<FrameIndex> take_idle();    // the frame of a dead chunk, parked
-
   // --- memory for frames (making.cc) ---
   void make_ahead() noexcept;  // the maker's thread
-  std::uint32_t ready_wanted() const noexcept;
   std::uint32_t frames_at_once(std::uint32_t lacking) const noexcept;
   // Takes the lock itself. False: none is left to make, or there is no memory.
   bool make_frames(std::uint32_t lacking = 1);
@@ -264,7 +242,6 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void await_unregistered(std::unique_lock<std::mutex>& lock);                   // of frames for I/O; waits
   std::string what_holds_more_than(std::uint32_t frames) const;
 
-  std::uint32_t spare_frames() const noexcept;                                   // ready, beyond those wanted
   bool give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // true: some
 
   // --- the migrator (migrator.cc, measure.cc) ---
@@ -294,11 +271,10 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   std::uint32_t most_frames_;
   const std::uint64_t read_in_place_, write_in_place_;  // as EngineOptions'
   engine::SlowTier slow_;
-  FrameWatch* watch_ = nullptr;
+  engine::Frames frames_;
   MoveQueues queues_;
   std::uint32_t waiting_frames_ = 0;  // births blocked for want of a frame
   RunningOp op_;
-  BusyChunks busy_;
   PagedOps paged_ops_;
   Migrator migrator_;
   Maker maker_;

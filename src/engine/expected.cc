@@ -34,7 +34,7 @@ void Engine::take_expected(const Ahead& ahead, Ticks step_begins) {
     for (const ChunkIndex c : fetch.chunks) {
       const ChunkState state = books_[c].state;
       books_.plan_to_stay(c);
-      if (state == ChunkState::hidden) make_resident(c);
+      if (state == ChunkState::hidden) frames_.make_resident(c);
       if (state != ChunkState::away && state != ChunkState::evicting) continue;
       books_.expect_unchanged(c, fetch.unchanged);
       queues_.fetch({c});
@@ -78,7 +78,7 @@ bool Engine::has_fetches_due() const noexcept {
 void Engine::make_room_ahead(std::size_t missing) {
   constexpr std::size_t most_fetches = 16;  // chunks: more do not start before the next op ends
   constexpr double early = 2;               // a fetch is due when half of the time until its op is needed
-  if (!op_.ahead.known() || watch_ != nullptr) return;
+  if (!op_.ahead.known() || frames_.watched()) return;
   sort_fetches();
   const moves::Outlook& outlook = op_.ahead.outlook();
   const ChunkMoves one = moves_of(chunk_bytes_, slow_.slowest().speed);

@@ -8,22 +8,18 @@
 
 namespace vedette {
 
-void Engine::wake(ChunkIndex c) {
-  if (Faults* const faults = memory_->faults(); faults != nullptr) faults->wake(c);
-}
-
 void Engine::fault(const Fault& fault) noexcept {
   std::unique_lock lock(mutex_);
   if (ends_) return;  // the memory is ending or has ended, and wakes all waiting threads itself
   const ChunkIndex c = fault.chunk;
   const Books::Chunk& chunk = books_[c];
   if (shown(chunk.state) || chunk.state == ChunkState::in_place) {
-    wake(c);
+    frames_.wake(c);
     return;
   }
   if (chunk.live == 0) return stray(c, fault);
-  if (chunk.state == ChunkState::covered) return make_resident(c);  // and no fault of the plan
-  if (watch_ != nullptr) watch_->faulted(c, fault.page, fault.write);
+  if (chunk.state == ChunkState::covered) return frames_.make_resident(c);  // and no fault of the plan
+  frames_.tell(fault);
   if (!chunk.wanted) count_fault(fault);
   if (fault.write) books_.may_change(c);
   books_.fault(c);
@@ -50,7 +46,7 @@ void Engine::stray(ChunkIndex c, const Fault& fault) noexcept {
                   static_cast<const void*>(fault.address));
     die(sentence.data());
   }
-  wake(c);
+  frames_.wake(c);
 }
 
 }  // namespace vedette

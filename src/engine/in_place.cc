@@ -55,7 +55,7 @@ void Engine::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
 }
 
 bool Engine::lend(ChunkIndex c) {
-  if (!slow_.lends() || watch_ != nullptr || !books_.may_be_lent(c)) return false;
+  if (!slow_.lends() || frames_.watched() || !books_.may_be_lent(c)) return false;
   const SlotIndex slot = *books_[c].slot;
   std::byte* const memory = slow_.lend(slot);
   if (memory == nullptr) return false;

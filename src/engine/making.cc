@@ -11,19 +11,8 @@ namespace vedette {
 namespace {
 
 constexpr Bytes least_at_once = 2_MiB, most_at_once = 16_MiB;  // a huge page; a wait that is not too long
-constexpr Bytes least_ready = 8_MiB;                           // ahead of need
-constexpr Bytes most_ready = 128_MiB;                          // residency follows use
 
 }  // namespace
-
-// The most that a program may take before the maker has run: an eighth of all it has taken, so that a large one finds
-// enough.
-std::uint32_t Engine::ready_wanted() const noexcept {
-  if (by_hand_) return 0;  // no thread makes any
-  const auto in_chunks = [&](Bytes bytes) { return std::max<std::uint64_t>(bytes.value / chunk_bytes_.value, 1); };
-  const std::uint64_t used = books_.frames() - std::min(books_.frames(), books_.available());
-  return static_cast<std::uint32_t>(std::clamp(used / 8, in_chunks(least_ready), in_chunks(most_ready)));
-}
 
 std::uint32_t Engine::frames_at_once(std::uint32_t lacking) const noexcept {
   if (maker_.winding_down || by_hand_) return 1;
@@ -36,8 +25,8 @@ void Engine::make_ahead() noexcept {
   const auto over = [&] { return ends_ || maker_.winding_down; };
   while (!over()) {
     const FramePool& pool = books_.pool();
-    if (pool.unmade() == 0 || pool.ready() >= ready_wanted() || pool.frames() > pool.wanted()) {
-      maker_.wanted.wait(lock);
+    if (pool.unmade() == 0 || pool.ready() >= frames_.ready_wanted() || pool.frames() > pool.wanted()) {
+      frames_.await_want(lock);
       continue;
     }
     lock.unlock();
@@ -87,26 +76,21 @@ bool Engine::lacks_frame() const noexcept {
 
 // --- what nothing needs ----------------------------------------------------------------------------------------------
 
-std::uint32_t Engine::spare_frames() const noexcept {
-  const std::uint32_t ready = books_.pool().ready();
-  return ready - std::min(ready, ready_wanted());
-}
-
 bool Engine::give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   // the kernel holds the memory of registered frames; a profiled step sees its frames as they are
-  if (maker_.winding_down || slow_.registered() || watch_ != nullptr) return false;
+  if (maker_.winding_down || slow_.registered() || frames_.watched()) return false;
   UnusedFrames& unused = maker_.unused;
   const Nanoseconds now = program_.now();
   if (unused.window_ends(now)) books_.begin_window();
   const auto most = static_cast<std::uint32_t>(std::max<std::uint64_t>(most_at_once.value / chunk_bytes_.value, 1));
   std::uint32_t dead = 0;
   for (auto c = books_.idle_for_a_window(); c && dead < most; c = books_.idle_for_a_window()) {
-    if (!hide(*c, books_[*c].frame)) continue;  // busy, and no longer among them
+    if (!frames_.hide(*c, books_[*c].frame)) continue;  // busy, and no longer among them
     books_.give_free(books_.take_from_idle(*c));
     ++dead;
   }
   unused.found(dead);
-  const std::vector<FrameIndex> going = books_.pool().start_unmaking(std::min(unused.due(spare_frames()), most));
+  const std::vector<FrameIndex> going = books_.pool().start_unmaking(std::min(unused.due(frames_.spare()), most));
   if (going.empty()) return false;
   lock.unlock();
   for (const FrameIndex frame : going) memory_->give_back(frame);
@@ -121,7 +105,7 @@ bool Engine::give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noex
 
 bool Engine::give_frames_back() {
   if (!maker_.winding_down || slow_.registered()) return false;  // the kernel holds the memory of registered frames
-  while (const auto frame = take_idle()) books_.give_free(*frame);
+  while (const auto frame = frames_.take_idle()) books_.give_free(*frame);
   while (const auto frame = books_.pool().unmake()) memory_->give_back(*frame);
   const std::uint32_t living = std::max(books_.live_chunks(), 1u);
   while (books_.frames() > living && books_.pool().retire()) {
@@ -132,7 +116,7 @@ bool Engine::give_frames_back() {
 std::uint32_t Engine::wind_down(std::uint32_t most) noexcept {
   std::unique_lock lock(mutex_);
   maker_.winding_down = true;
-  maker_.wanted.notify_all();
+  frames_.want_all();
   await(lock, [&] { return books_.pool().making() == 0; });
   if (!give_frames_back()) return books_.frames();
   if (most < books_.frames()) books_.want_frames(most);

@@ -45,7 +45,10 @@ void Engine::turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
 
 bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   if (slow_.unregisters()) return slow_.unregister_unlocking(lock);
-  retry_busy();
+  if (frames_.retry_busy()) {
+    give_frames_back();
+    arrived_.notify_all();  // a dead one is room
+  }
   pump();
   if (slow_.pass_on_unlocking(lock)) return true;  // the next group is another submission
   if (lacks_frame()) {
@@ -59,7 +62,7 @@ bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept 
 
 void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   std::array<StoreCompletion, 64> done;
-  const Nanoseconds timeout = busy_.empty() ? Nanoseconds{1'000'000'000} : busy_.pause();
+  const Nanoseconds timeout = frames_.any_busy() ? frames_.pause() : Nanoseconds{1'000'000'000};
   const std::size_t count = slow_.wait_unlocking(lock, done, timeout);
   for (std::size_t i = 0; i < count; ++i) complete(done[i]);
   if (count > 0) arrived_.notify_all();
@@ -73,7 +76,7 @@ void Engine::pump() {
   start_urgent();  // chunks that arrived and were not used have left at once
   start_planned_fetches();
   figures_.filled(books_.frames() - books_.available());
-  maker_.unused.note(spare_frames());
+  maker_.unused.note(frames_.spare());
 }
 
 std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent(); }
@@ -88,7 +91,7 @@ std::uint32_t Engine::births_to_come() const noexcept {
 }
 
 bool Engine::room_impossible() const noexcept {
-  return books_.available() == 0 && busy_.empty() && books_.evicting() == 0 && books_.in_flight() == 0 &&
+  return books_.available() == 0 && !frames_.any_busy() && books_.evicting() == 0 && books_.in_flight() == 0 &&
          !books_.has_victim() && !books_.birth_goes_on() && !failed_writes_.worth_trying_again();
 }
 
@@ -113,11 +116,11 @@ void Engine::start_urgent() {
       continue;
     }
     if (unbacked) {
-      if (!back(c)) break;
+      if (!frames_.back(c)) break;
       books_.serve(c);
       came = true;
     } else {
-      const auto frame = take_parked();
+      const auto frame = frames_.take_parked();
       if (!frame) break;
       start_fetch(c, *frame, MoveCause::urgent);
     }
@@ -145,7 +148,7 @@ bool Engine::writes_wait() const noexcept {
 void Engine::let_leave(ChunkIndex c, TierIndex target) {
   books_.plan_to_leave(c);
   queues_.evict({c, target});
-  hide_ahead(c);
+  frames_.hide_ahead(c);
 }
 
 // Chunks that are in fast memory by now stay there.
@@ -192,11 +195,11 @@ void Engine::start_planned_fetches() {
     const bool is_over = coming.use < books_.tick() || (coming.use == books_.tick() && !books_.in_op());
     if (chunk.live == 0 || is_over) continue;
     books_.plan_to_stay(c);
-    if (chunk.state == ChunkState::hidden || chunk.state == ChunkState::covered) make_resident(c);
+    if (chunk.state == ChunkState::hidden || chunk.state == ChunkState::covered) frames_.make_resident(c);
     if (chunk.state == ChunkState::evicting) books_.want(c);  // needed again before its write ended: it stays
     if (chunk.state == ChunkState::in_place && !take_back(c)) in_use.push_back(coming);
     if (chunk.state != ChunkState::away) continue;
-    const auto frame = take_parked();
+    const auto frame = frames_.take_parked();
     if (!frame) {
       queues_.fetch_first({coming});
       break;
@@ -223,13 +226,13 @@ void Engine::make_room() {
       books_.forgive_writes();
       continue;
     }
-    if (waits_for_busy()) return;
+    if (frames_.waits_for_busy()) return;
     if (books_.in_op() && !books_.paged()) go_paged();
     arrived_.notify_all();
     const bool once_more = (books_.paged() && books_.has_victim()) || (queues_.urgent() > 0 && try_writes_again());
     if (!once_more) return;
   }
-  busy_.room_found();
+  frames_.room_found();
 }
 
 // A thread waits for bytes and no chunk that could make room can be written. A passing error goes away; else the wait
@@ -257,7 +260,7 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
     arrived_.notify_all();
     return true;
   }
-  if (chunk.state == ChunkState::resident && !hide(c, f)) return false;
+  if (chunk.state == ChunkState::resident && !frames_.hide(c, f)) return false;
   books_.start_eviction(c);
   figures_.move_begins(f, cause, now);
   slow_.ask({.direction = StoreRequest::Direction::write,
@@ -296,7 +299,7 @@ void Engine::complete(const StoreCompletion& completion) {
 void Engine::complete_read(ChunkIndex c, int error) {
   if (error == 0) {
     books_.fetched(c);
-    if (books_[c].wanted || watch_ != nullptr) make_resident(c);
+    if (books_[c].wanted || frames_.watched()) frames_.make_resident(c);
     return;
   }
   constexpr std::uint8_t most_attempts = 3;  // a passing error (EAGAIN, EINTR) goes away; a third one will not
@@ -319,7 +322,7 @@ void Engine::complete_write(ChunkIndex c, int error) {
     failed_writes_.worked();
   }
   if (error != 0 || books_[c].wanted) {  // it stays: nothing was lost
-    show(books_[c].frame, c);
+    frames_.show(books_[c].frame, c);
     books_.stays(c, error != 0);
   } else {
     books_.evicted(c);

@@ -39,7 +39,7 @@ Result<detail::Executor::Resized> Engine::resize(Bytes budget, Caller caller) {
   await_unregistered(lock);
   books_.want_frames(frames);
   figures_.expect_frames(books_.pool().ever());
-  maker_.wanted.notify_all();
+  frames_.want_all();
   arrived_.notify_all();
   await_shrunk(lock, caller != Caller::in_its_op);
   const std::uint32_t now = books_.frames();
@@ -65,7 +65,7 @@ bool Engine::give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noex
   const std::size_t most = std::max<std::uint64_t>(most_given_at_once.value / chunk_bytes_.value, 1);
   const auto going = static_cast<std::uint32_t>(std::min({std::size_t{excess()}, free, most}));
   while (books_.pool().ready() < going) {
-    const auto frame = take_idle();
+    const auto frame = frames_.take_idle();
     if (!frame) break;
     books_.give_free(*frame);
   }
