@@ -7,13 +7,12 @@
 namespace vedette {
 
 void Engine::count_birth(ChunkRange range) {
-  if (books_.in_op()) ++op_.events;
-  op_.ahead.born(range.size());
+  op_.counts_birth(range.size());
   for (const ChunkIndex c : range) {
     books_.birth(c);
     if (books_.in_op()) frames_.pin(c);
   }
-  if (books_.in_op() && !books_.op_fits()) go_paged();
+  if (books_.in_op()) op_.go_paged_unless_it_fits();
 }
 
 Result<void> Engine::born(ChunkRange range, Bytes) {
@@ -23,7 +22,7 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
     if (auto grown = slow_.grow(range.size()); !grown) return grown;
     lock.lock();
   }
-  disturb();
+  op_.disturb();
   count_birth(range);
   const Nanoseconds began = program_.now();
   bool waited = false;
@@ -41,11 +40,11 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
         frames_.make_resident(c);
         continue;
       }
-      if (may_be_unbacked()) break;                                         // a fault will bring it
+      if (demand_.may_be_unbacked()) break;                                 // a fault will bring it
       if (books_[c].state == ChunkState::in_place && !take_back(c)) break;  // another tensor there is in use
       waited = true;
       if (const auto refused = await_room(lock, c, range.limit())) {
-        add_stall(began, true);
+        op_.add_stall(began, true);
         let_die(range);
         return *refused;
       }
@@ -53,29 +52,29 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
   }
   figures_.filled(books_.frames() - books_.available());
   maker_.unused.note(frames_.spare());
-  if (waited) add_stall(began, true);
+  if (waited) op_.add_stall(began, true);
   return {};
 }
 
 // Returns when `c` is resident or may be tried again. `limit`: the end of the range that is being born.
 std::optional<Error> Engine::await_room(std::unique_lock<std::mutex>& lock, ChunkIndex c, ChunkIndex limit) {
-  if (books_[c].state != ChunkState::unbacked) request(c);
+  if (books_[c].state != ChunkState::unbacked) demand_.request(c);
   std::uint32_t lacking = 0;
   for (const ChunkIndex rest : ChunkRange(c, limit)) lacking += books_[rest].state == ChunkState::unbacked ? 1u : 0u;
-  waiting_frames_ += lacking;
+  demand_.begin_wait(lacking);
   slow_.kick();
   const auto ready = [&] {
     const ChunkState state = books_[c].state;
     return state == ChunkState::resident || parked(state) || (state == ChunkState::unbacked && books_.available() > 0);
   };
   books_.begin_wait(c);  // else the room for the rest of the range may be made of it, again and again
-  await(lock, [&] { return ready() || may_be_unbacked() || room_impossible(); });
+  await(lock, [&] { return ready() || demand_.may_be_unbacked() || demand_.room_impossible(); });
   books_.end_wait(c);
-  waiting_frames_ -= lacking;
-  if (can_start()) slow_.kick();  // others may wait for the room that it can make from now on
-  if (ready() || may_be_unbacked()) return std::nullopt;
+  demand_.end_wait(lacking);
+  demand_.start_soon();  // others may wait for the room that it can make from now on
+  if (ready() || demand_.may_be_unbacked()) return std::nullopt;
   if (!books_.in_op() || books_.paged()) return no_room();
-  go_paged();
+  op_.go_paged();
   return std::nullopt;
 }
 
@@ -93,8 +92,8 @@ void Engine::died(ChunkRange range) noexcept {
 }
 
 void Engine::let_die(ChunkRange range) {
-  hand_over();
-  if (books_.in_op()) ++op_.events;
+  op_.hand_over();
+  op_.counts_death();
   bool freed = false;
   for (const ChunkIndex c : range) {
     if (books_[c].state == ChunkState::in_place && books_[c].live == 1) take_back_dead(c);
@@ -102,14 +101,13 @@ void Engine::let_die(ChunkRange range) {
   }
   if (!freed) return;
   give_frames_back();
-  if (waiting_frames_ > 0) arrived_.notify_all();
-  if (can_start()) slow_.kick();
+  if (demand_.births_wait()) arrived_.notify_all();
+  demand_.start_soon();
 }
 
 Result<void> Engine::hold(ChunkRange range) {
-  constexpr std::uint32_t least_unheld = 4;  // one instruction may need two operands, each over a chunk's edge
   std::unique_lock lock(mutex_);
-  hand_over();
+  op_.hand_over();
   const auto all_held = [&] {
     for (const ChunkIndex c : range)
       if (!books_.present(c)) return false;
@@ -119,12 +117,12 @@ Result<void> Engine::hold(ChunkRange range) {
     take_back(c);
     books_.hold(c);
   }
-  const bool fits = books_.held() + least_unheld <= books_.frames();
+  const bool fits = books_.held() + engine::Demand::least_unheld <= books_.frames();
   if (fits) {
     for (const ChunkIndex c : range)
-      if (!books_.present(c)) request(c);
+      if (!books_.present(c)) demand_.request(c);
     slow_.kick();
-    await(lock, [&] { return all_held() || room_impossible(); });
+    await(lock, [&] { return all_held() || demand_.room_impossible(); });
   }
   if (!fits || !all_held()) {
     Error refused = fits ? no_room() : too_much_held(range.size());
@@ -148,7 +146,7 @@ void Engine::release_hold(ChunkRange range) noexcept {
 }
 
 void Engine::drop_hold(ChunkRange range) {
-  hand_over();
+  op_.hand_over();
   for (const ChunkIndex c : range) {
     if (books_.release(c)) frames_.tell_hold(c);
   }

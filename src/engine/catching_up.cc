@@ -22,11 +22,11 @@ void Engine::catch_up(const detail::StepStart& start, Ticks step_begins) {
         restores.push_back({c, step_begins + first_use});
     }
   }
-  queues_.restore(restores);
+  demand_.queues().restore(restores);
   for (const auto& [chunks, first_use, tier] : start.away) {
     if (step_begins + first_use <= now) break;  // the latest first
     for (const ChunkIndex c : chunks)
-      if (books_.may_leave(c)) let_leave(c, tier);
+      if (books_.may_leave(c)) demand_.let_leave(c, tier);
   }
 }
 

@@ -6,7 +6,7 @@ namespace vedette {
 
 std::vector<ChunkIndex> Engine::drop(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
-  disturb();
+  op_.disturb();
   std::vector<ChunkIndex> gone;
   for (const ChunkIndex c : range) {
     const Books::Chunk& chunk = books_[c];
@@ -18,7 +18,7 @@ std::vector<ChunkIndex> Engine::drop(ChunkRange range) noexcept {
   }
   if (gone.empty()) return gone;
   arrived_.notify_all();
-  if (can_start()) slow_.kick();
+  demand_.start_soon();
   return gone;
 }
 
@@ -29,7 +29,7 @@ bool Engine::is_dropped(ChunkIndex c) const noexcept {
 
 bool Engine::adopt(ChunkIndex from, ChunkIndex to) noexcept {
   const std::lock_guard lock(mutex_);
-  disturb();
+  op_.disturb();
   if (books_[to].state != ChunkState::dropped) return true;
   VEDETTE_ASSERT(books_[from].state == ChunkState::resident && books_[from].holds > 0);
   if (!frames_.shift(from, to)) return false;

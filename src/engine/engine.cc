@@ -29,7 +29,9 @@ Engine::Engine(EngineOptions options)
       read_in_place_(options.read_in_place),
       write_in_place_(options.write_in_place),
       slow_(common, std::move(options.store), options.habits),
-      frames_(common) {}
+      frames_(common),
+      op_(common, frames_),
+      demand_(common, slow_, frames_, op_) {}
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
@@ -66,18 +68,6 @@ Engine::~Engine() {
 
 // --- ops -------------------------------------------------------------------------------------------------------------
 
-void Engine::request(ChunkIndex c) {
-  const Books::Chunk& chunk = books_[c];
-  if (parked(chunk.state)) {
-    frames_.make_resident(c);
-    return arrived_.notify_all();
-  }
-  if (chunk.wanted && chunk.state != ChunkState::unbacked) return;
-  books_.want(c);
-  if (chunk.state == ChunkState::dropped) words_.want_dropped(c);
-  if (chunk.state == ChunkState::away || chunk.state == ChunkState::unbacked) queues_.request(c);
-}
-
 void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
   const bool moves = !part.moves.fetches.empty() || !part.moves.departures.empty() || !part.moves.made.empty() ||
                      !part.moves.in_place.empty();
@@ -85,11 +75,9 @@ void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
       begin_quick_op(part.tick, op, name, part.operands, part.frames_to_come))
     return;
   std::unique_lock lock(mutex_);
-  disturb();
+  op_.disturb();
   VEDETTE_ASSERT(!books_.in_op());
-  op_.index = op;
-  op_.name.assign(name);
-  figures_.begin_op();
+  op_.begin(op, name);
   enter_and_await(lock, part);
   slow_down_unlocking(lock);
 }
@@ -99,7 +87,7 @@ void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
 void Engine::continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
                          const std::function<void()>& between) {
   std::unique_lock lock(mutex_);
-  disturb();
+  op_.disturb();
   VEDETTE_ASSERT(books_.in_op());
   leave(departures);
   if (between) {
@@ -114,45 +102,21 @@ void Engine::continue_op(std::span<const OpMoves::Departure> departures, const P
 void Engine::end_op(std::span<const OpMoves::Departure> departures) noexcept {
   if (departures.empty() && end_quick_op()) return;
   const std::lock_guard lock(mutex_);
-  disturb();
+  op_.disturb();
   if (!books_.in_op()) return;
   leave(departures);
-  if (can_start() || slow_.settles()) slow_.kick();
+  if (demand_.can_start() || slow_.settles()) slow_.kick();
   if (is_calm()) quick_.settle();
 }
 
-void Engine::disturb() {
-  if (const QuickOp::What* const op = quick_.disturb()) take_over(*op);
-}
-
-void Engine::hand_over() {
-  if (const QuickOp::What* const op = quick_.hand_over()) take_over(*op);
-}
-
-void Engine::take_over(const QuickOp::What& op) {
-  op_.index = op.op;
-  op_.name = op.name;
-  op_.frames_to_come = op.frames_to_come;
-  op_.operands_of_whole_op = {};
-  op_.ahead.end();
-  op_.events = 0;
-  books_.begin_op(op.tick);
-  for (const ChunkRange range : op.operands)
-    for (const ChunkIndex c : range)
-      if (books_[c].live > 0) frames_.pin(c);
-  if (!books_.op_fits()) go_paged();
-}
-
 bool Engine::is_calm() const noexcept {
-  return books_.all_present() && !frames_.watched() && books_.in_flight() == 0 && queues_.empty() &&
-         waiting_frames_ == 0 && !frames_.any_busy() && !slow_.settles() && !maker_.winding_down &&
-         books_.frames() <= books_.pool().wanted();
+  return books_.all_present() && !frames_.watched() && books_.in_flight() == 0 && demand_.is_empty() &&
+         !frames_.any_busy() && !slow_.settles() && !maker_.winding_down && books_.frames() <= books_.pool().wanted();
 }
 
 void Engine::take_plan(const Part& part) {
-  if (op_.ahead.known() && part.ahead == nullptr) queues_.forget_fetches();  // some of them were not due yet
-  op_.ahead.end();
-  op_.due = never;
+  if (op_.is_predicted() && part.ahead == nullptr) demand_.queues().forget_fetches();  // some of them were not due yet
+  op_.ahead().end();
   if (part.ahead != nullptr) return take_expected(*part.ahead, part.step_begins);
   for (const OpMoves::NextUse& use : part.moves.next_uses)
     for (const ChunkIndex c : use.chunks) books_.set_next_use(c, part.step_begins + use.after);
@@ -160,16 +124,15 @@ void Engine::take_plan(const Part& part) {
     for (const ChunkIndex c : fetch.chunks) {
       books_.expect_unchanged(c, fetch.unchanged);
       const Ticks use = books_.uses().told(c);  // overdue: of a step before, or of another plan
-      queues_.fetch({c, use > books_.tick() ? use : never});
+      demand_.queues().fetch({c, use > books_.tick() ? use : never});
     }
   if (part.start != nullptr) catch_up(*part.start, part.step_begins);
 }
 
 void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part) {
-  tell(paged_ops_.take_as_op_begins());
-  books_.begin_op(part.tick);
+  op_.enter(part);
   take_plan(part);
-  op_.strayed.clear();
+  strayed_.clear();
   use_in_place(part.moves.in_place);
   const std::span<const ChunkRange> operands = part.operands;
   std::size_t missing = 0;
@@ -180,20 +143,17 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& par
       missing += books_.present(c) ? 0 : 1;
     }
   if (!part.planned) mark_changes(operands, part.written);
-  op_.frames_to_come = part.frames_to_come;
-  op_.operands_of_whole_op = part.operands_of_whole_op;
-  op_.events = 0;
-  if (!books_.op_fits()) go_paged();
+  op_.go_paged_unless_it_fits();
   if (!books_.paged()) make_room_ahead(missing);
   if (missing == 0 || books_.paged()) {
-    if (can_start()) slow_.kick();
+    demand_.start_soon();
     return;
   }
   const Nanoseconds began = program_.now();
   for (const ChunkRange range : operands)
     for (const ChunkIndex c : range)
-      if (!books_.present(c)) request(c);
-  op_.waits = true;
+      if (!books_.present(c)) demand_.request(c);
+  demand_.op_waits(true);
   slow_.kick();
   await(lock, [&] {
     if (books_.paged()) return true;  // another thread's allocation made the op too large for the budget
@@ -202,38 +162,35 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& par
         if (!books_.present(c)) return false;
     return true;
   });
-  op_.waits = false;
-  add_stall(began, false);
+  demand_.op_waits(false);
+  op_.add_stall(began, false);
 }
 
 void Engine::leave(std::span<const OpMoves::Departure> departures) {
-  for (const ChunkIndex c : op_.covered)
+  for (const ChunkIndex c : covered_)
     if (books_[c].state == ChunkState::covered) {
       frames_.make_resident(c);
       books_.set_touched(c, false);  // by the op's end, not by a thread
     }
-  op_.covered.clear();
-  note_paged();
-  books_.end_op();
-  for (const ChunkIndex c : op_.strayed)
-    if (books_.may_leave(c)) let_leave(c, in_place_tier);
-  op_.strayed.clear();
-  op_.frames_to_come = {};
-  op_.operands_of_whole_op = {};
+  covered_.clear();
+  op_.leave();
+  for (const ChunkIndex c : strayed_)
+    if (books_.may_leave(c)) demand_.let_leave(c, in_place_tier);
+  strayed_.clear();
   if (books_.frames() > books_.pool().wanted()) arrived_.notify_all();  // its operands may leave now
   for (const OpMoves::Departure& departure : departures) {
     if (departure.source.value != 0) {
       settle(departure);
       continue;
     }
-    for (const ChunkIndex c : departure.chunks) let_leave(c, departure.dead ? TierIndex{} : departure.target);
+    for (const ChunkIndex c : departure.chunks) demand_.let_leave(c, departure.dead ? TierIndex{} : departure.target);
   }
   make_room_ahead(0);
 }
 
 void Engine::observe(std::span<const ChunkRange> operands) noexcept {
   const std::lock_guard lock(mutex_);
-  disturb();
+  op_.disturb();
   const bool coverable = !frames_.watched() && books_.in_op() && !books_.paged();
   for (const ChunkRange range : operands)
     for (const ChunkIndex c : range) {
@@ -241,7 +198,7 @@ void Engine::observe(std::span<const ChunkRange> operands) noexcept {
       if (coverable && chunk.state == ChunkState::resident && chunk.live > 0 && books_.operand(chunk) &&
           chunk.holds == 0 && !chunk.busy && frames_.hide(c, chunk.frame)) {
         books_.covered(c);
-        op_.covered.push_back(c);
+        covered_.push_back(c);
       }
       books_.set_touched(c, chunk.state != ChunkState::covered);
     }
@@ -263,7 +220,7 @@ std::uint64_t Engine::early_touches() const noexcept {
 
 void Engine::set_watch(FrameWatch* watch) noexcept {
   const std::lock_guard lock(mutex_);
-  disturb();
+  op_.disturb();
   take_all_back();  // it sees frames alone
   frames_.set_watch(watch);
 }
@@ -278,10 +235,10 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
     return Error{.cause = Cause::unavailable,
                  .message = "frames that are registered for I/O cannot change their memory"};
   }
-  queues_.forget_plan();
+  demand_.queues().forget_plan();
   slow_.kick();
-  await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent() == 0; });
-  disturb();
+  await(lock, [&] { return books_.in_flight() == 0 && demand_.queues().urgent() == 0; });
+  op_.disturb();
   frames_.make_resident_all();
   while (const auto frame = frames_.take_idle()) books_.give_free(*frame);  // bytes of the dead need not be copied
   for (FrameIndex f; f.value < figures_.frames(); ++f.value) {
@@ -304,8 +261,8 @@ void Engine::expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex c) no
 
 void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
-  queues_.forget_plan();
-  op_.ahead.end();
+  demand_.queues().forget_plan();
+  op_.ahead().end();
   frames_.make_resident_all();
   take_all_back();
   books_.forget_next_uses();
@@ -314,15 +271,19 @@ void Engine::forget_plan() noexcept {
 void Engine::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
   figures_.begin_step(step);
-  tell(paged_ops_.take());
-  paged_ops_.begin_step();
+  op_.begin_step();
   maker_.unused.step_begins(program_.now());
   if (failed_writes_.forgive()) books_.forgive_writes();
 }
 
+void Engine::tell_what_did_not_fit() {
+  const std::lock_guard lock(mutex_);
+  op_.tell_what_did_not_fit();
+}
+
 void Engine::end_step() {
   const std::lock_guard lock(mutex_);
-  paged_ops_.end_step();
+  op_.end_step();
 }
 
 Nanoseconds Engine::stalled_since_last_asked() noexcept { return figures_.take_stalls(); }
@@ -367,9 +328,9 @@ void Engine::set_observer(Observer* observer) noexcept {
 
 void Engine::quiesce() noexcept {
   std::unique_lock lock(mutex_);
-  queues_.forget_plan();
+  demand_.queues().forget_plan();
   slow_.kick();
-  await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent() == 0; });
+  await(lock, [&] { return books_.in_flight() == 0 && demand_.queues().urgent() == 0; });
   frames_.make_resident_all();
 }
 

@@ -34,14 +34,13 @@
 #include "base/indexed.h"
 #include "engine/chunk_scratch.h"
 #include "engine/common.h"
+#include "engine/demand.h"
 #include "engine/frames.h"
-#include "engine/move_queues.h"
 #include "engine/options.h"
-#include "engine/paged_ops.h"
+#include "engine/running_op.h"
 #include "engine/slow_tier.h"
 #include "engine/unused_frames.h"
 #include "moves/executor.h"
-#include "moves/look_ahead.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
 #include "tier/link_habits.h"
@@ -156,20 +155,6 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
-  struct RunningOp {
-    OpIndex index;
-    std::string name;
-    std::span<const std::uint32_t> frames_to_come;  // of the bucket, which outlives the op
-    std::span<const ChunkRange> operands_of_whole_op;
-    moves::LookAhead ahead;           // known until the next op begins
-    Ticks due = never;                // of an op with a prediction: what is used from then on is fetched later
-    std::uint32_t events = 0;         // births and deaths in it
-    bool waits = false;               // for operands
-    Nanoseconds in_place;             // to wait for operands that it uses there
-    bool too_large = false;           // for the budget: it runs paged
-    std::vector<ChunkIndex> covered;  // chunks that observe() hid
-    std::vector<ChunkIndex> strayed;  // chunks that the plan has in place, and that were not there
-  };
   struct Migrator {
     std::thread thread;
   };
@@ -194,11 +179,7 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   // an op or a section
   void enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part);
   void leave(std::span<const OpMoves::Departure> departures);
-  void disturb();    // before anything is hidden: an op that runs quickly is one that the books know
-  void hand_over();  // the same, where nothing is hidden
-  void take_over(const QuickOp::What& op);
-  bool is_calm() const noexcept;                            // nothing is away, moves or waits
-  void let_leave(ChunkIndex chunk, TierIndex target = {});  // queues its eviction. Target 0: where the store has room
+  bool is_calm() const noexcept;  // nothing is away, moves or waits
   void settle(const OpMoves::Departure& move);
   void take_plan(const Part& part);
   void catch_up(const detail::StepStart& start, Ticks step_begins);  // catching_up.cc
@@ -206,23 +187,14 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
   void sort_fetches();
   Ticks busy_until(double ns_of_fetch);
-  bool has_fetches_due() const noexcept;
   void make_room_ahead(std::size_t missing);  // operands, and what is expected
   template <class Done>
   void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then
-  void request(ChunkIndex chunk);                             // a thread waits for it
-  void go_paged();                                            // paged.cc
-  void note_paged();                                          // the running op ends
-  void tell(const PagedOps::Op* op);                          // nullptr: nothing
-  void request_what_follows(ChunkIndex chunk);
-  void add_stall(Nanoseconds began, bool in_allocation) { figures_.stalled(began, op_.index, in_allocation); }
   void count_birth(ChunkRange range);
   std::optional<Error> await_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
   void let_die(ChunkRange range);
   void drop_hold(ChunkRange range);
-  bool may_be_unbacked() const noexcept;  // a birth need not wait: a fault will bring it
-  bool room_impossible() const noexcept;  // nothing free, nothing coming, nothing to evict
-  Error no_room();                        // why
+  Error no_room();  // why
   Error too_much_held(std::uint32_t more) const;
 
   // --- memory for frames (making.cc) ---
@@ -231,12 +203,9 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   // Takes the lock itself. False: none is left to make, or there is no memory.
   bool make_frames(std::uint32_t lacking = 1);
   void await_frame(std::unique_lock<std::mutex>& lock);  // that another thread makes
-  bool lacks_frame() const noexcept;                     // the migrator could start a read
   bool give_frames_back();                               // while winding down
 
   // --- another budget (resize.cc) ---
-  std::uint32_t least_frames() const noexcept;  // that the running op and held chunks allow
-  std::uint32_t excess() const noexcept;        // frames that go as soon as they are free
   void await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end);
   bool give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // true: some
   void await_unregistered(std::unique_lock<std::mutex>& lock);                   // of frames for I/O; waits
@@ -252,8 +221,6 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void register_frames();  // from the migrator: the store's thread rule
   void pump();             // starts moves: requests gather in slow_
   void start_urgent();
-  std::uint32_t planned_start(StoreRequest::Direction direction) const noexcept;  // how many moves, now
-  bool writes_wait() const noexcept;  // until reads are done, or room is scarce
   void start_planned_evictions();
   void start_planned_fetches();
   void make_room();
@@ -262,20 +229,17 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void complete(const StoreCompletion& completion);
   void complete_read(ChunkIndex chunk, int error);
   void complete_write(ChunkIndex chunk, int error);
-  std::size_t waiting_need() const noexcept;
-  bool can_start() const noexcept;
-  std::uint32_t births_to_come() const noexcept;  // of the running op, in frames
-  std::uint32_t promised() const noexcept;        // frames that those births will take, or that go
-  bool try_writes_again();                        // false: no write has failed
+  bool try_writes_again();  // false: no write has failed
 
   std::uint32_t most_frames_;
   const std::uint64_t read_in_place_, write_in_place_;  // as EngineOptions'
   engine::SlowTier slow_;
   engine::Frames frames_;
-  MoveQueues queues_;
-  std::uint32_t waiting_frames_ = 0;  // births blocked for want of a frame
-  RunningOp op_;
-  PagedOps paged_ops_;
+  engine::RunningOp op_;
+  engine::Demand demand_;
+  Nanoseconds in_place_time_;        // for operands that the running op uses in place
+  std::vector<ChunkIndex> covered_;  // chunks that observe() hid
+  std::vector<ChunkIndex> strayed_;  // chunks that the plan has in place, and that were not there
   Migrator migrator_;
   Maker maker_;
   ChunkScratch scratch_{*this};

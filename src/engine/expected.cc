@@ -25,8 +25,8 @@ const auto chunk_of = [](const auto& coming) { return coming.chunk; };
 }  // namespace
 
 void Engine::take_expected(const Ahead& ahead, Ticks step_begins) {
-  op_.ahead.begin(moves::outlook_of(ahead, step_begins));
-  if (ahead.anew) queues_.forget_fetches();
+  op_.predict(moves::outlook_of(ahead, step_begins));
+  if (ahead.anew) demand_.queues().forget_fetches();
   for (const OpMoves::NextUse& use : ahead.next_uses)
     for (const ChunkIndex c : use.chunks)
       books_.expect_use(c, step_begins + use.after, use.dead_at ? step_begins + *use.dead_at : never);
@@ -37,7 +37,7 @@ void Engine::take_expected(const Ahead& ahead, Ticks step_begins) {
       if (state == ChunkState::hidden) frames_.make_resident(c);
       if (state != ChunkState::away && state != ChunkState::evicting) continue;
       books_.expect_unchanged(c, fetch.unchanged);
-      queues_.fetch({c});
+      demand_.queues().fetch({c});
     }
 }
 
@@ -53,24 +53,20 @@ void Engine::mark_changes(std::span<const ChunkRange> operands, std::span<const 
 
 // The chunks still to come, in order of need.
 void Engine::sort_fetches() {
-  std::erase_if(queues_.fetches(), [&](const MoveQueues::Coming& coming) {
+  std::erase_if(demand_.queues().fetches(), [&](const MoveQueues::Coming& coming) {
     const Books::Chunk& chunk = books_[coming.chunk];
     const bool comes = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
     return chunk.live == 0 || !comes || books_.operand(chunk);  // operands are urgent
   });
-  op_.ahead.sort(queues_.fetches(), books_.uses(), chunk_of);
+  op_.ahead().sort(demand_.queues().fetches(), books_.uses(), chunk_of);
 }
 
 Ticks Engine::busy_until(double ns_of_fetch) {
-  return op_.ahead.busy_until(books_.tick(), books_.used().size(), [&] {
+  return op_.ahead().busy_until(books_.tick(), books_.used().size(), [&] {
     std::vector<std::pair<Ticks, double>> transfers;
     for (const Ticks use : books_.uses_to_come()) transfers.emplace_back(use, ns_of_fetch);
     return transfers;
   });
-}
-
-bool Engine::has_fetches_due() const noexcept {
-  return queues_.any_before(op_.ahead.known() ? op_.due : never, books_.uses());
 }
 
 // Between two ops, so that nothing is hidden beside a thread that computes. As an op begins, for what is fetched beside
@@ -78,21 +74,22 @@ bool Engine::has_fetches_due() const noexcept {
 void Engine::make_room_ahead(std::size_t missing) {
   constexpr std::size_t most_fetches = 16;  // chunks: more do not start before the next op ends
   constexpr double early = 2;               // a fetch is due when half of the time until its op is needed
-  if (!op_.ahead.known() || frames_.watched()) return;
+  if (!op_.is_predicted() || frames_.watched()) return;
   sort_fetches();
-  const moves::Outlook& outlook = op_.ahead.outlook();
+  const moves::Outlook& outlook = op_.ahead().outlook();
   const ChunkMoves one = moves_of(chunk_bytes_, slow_.slowest().speed);
-  op_.due =
-      op_.ahead.due(queues_.fetches(), books_.uses(), chunk_of, [&](ChunkIndex) { return early * one.in_and_out; });
+  op_.set_due(op_.ahead().due(demand_.queues().fetches(), books_.uses(), chunk_of,
+                              [&](ChunkIndex) { return early * one.in_and_out; }));
   const std::size_t births = outlook.births + (books_.in_op() ? 0 : outlook.next_births),
-                    fetches =
-                        outlook.makes_room ? std::min(queues_.fetches_before(op_.due, books_.uses()), most_fetches) : 0,
+                    fetches = outlook.makes_room
+                                  ? std::min(demand_.queues().fetches_before(op_.due(), books_.uses()), most_fetches)
+                                  : 0,
                     wanted = missing + births + fetches;
-  const std::size_t coming = books_.available() + books_.evicting() + queues_.evictions();
+  const std::size_t coming = books_.available() + books_.evicting() + demand_.queues().evictions();
   if (wanted <= coming) return;
   const std::size_t lacking = wanted - coming, for_fetches = std::min(lacking, fetches);
   const auto leave = [&](Ticks unused_until, std::size_t most) {
-    for (const ChunkIndex c : books_.victims_unused_until(unused_until, outlook.calendar, most)) let_leave(c);
+    for (const ChunkIndex c : books_.victims_unused_until(unused_until, outlook.calendar, most)) demand_.let_leave(c);
   };
   const Ticks until = outlook.until, busy = for_fetches > 0 ? busy_until(one.in) : 0;
   if (busy <= until) return leave(until, lacking);

@@ -23,15 +23,13 @@ void Engine::fault(const Fault& fault) noexcept {
   if (!chunk.wanted) count_fault(fault);
   if (fault.write) books_.may_change(c);
   books_.fault(c);
-  request(c);
-  if (books_.paged()) request_what_follows(c);
+  demand_.request(c);
+  if (books_.paged()) demand_.request_what_follows(c);
   slow_.kick();
 }
 
 void Engine::count_fault(const Fault& fault) {
-  const auto holds = [&](const ChunkRange& range) { return range.contains(fault.chunk); };
-  const std::span<const ChunkRange> whole = op_.operands_of_whole_op;
-  figures_.faulted(fault, op_.index, !books_.paged() && std::any_of(whole.begin(), whole.end(), holds));
+  figures_.faulted(fault, op_.index(), !books_.paged() && op_.names(fault.chunk));
 }
 
 // A fault message can be stale: its thread may already have been woken and have freed the tensor. The page's waiters

@@ -15,12 +15,12 @@
 namespace vedette {
 
 void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
-  detail::InPlaceUse use{.op = op_.index};
+  detail::InPlaceUse use{.op = op_.index()};
   for (const OpMoves::InPlace& operand : operands)
     for (const ChunkIndex c : operand.chunks) {
       if (books_[c].live == 0) continue;
       if (books_[c].state != ChunkState::in_place && !lend(c)) {
-        op_.strayed.push_back(c);
+        strayed_.push_back(c);
         continue;
       }
       books_.use_in_place(c);
@@ -30,8 +30,8 @@ void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
       if (operand.written) use.written += used;
     }
   if (use.read.value + use.written.value == 0) return;
-  op_.in_place = transfer_time(use.read, read_in_place_);
-  op_.in_place += transfer_time(use.written, write_in_place_);
+  in_place_time_ = transfer_time(use.read, read_in_place_);
+  in_place_time_ += transfer_time(use.written, write_in_place_);
   figures_.used_in_place(use);
 }
 
@@ -42,7 +42,7 @@ std::vector<detail::InPlaceUse> Engine::take_uses_in_place() noexcept {
 
 // As much as memory that is slower than this machine's would cost the op. It counts as a wait for operands.
 void Engine::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
-  const Nanoseconds time = std::exchange(op_.in_place, {});
+  const Nanoseconds time = std::exchange(in_place_time_, {});
   if (time.value == 0 || by_hand_) return;
   constexpr Nanoseconds oversleeps{100'000};
   const Nanoseconds began = program_.now();
@@ -50,8 +50,8 @@ void Engine::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
   if (time > oversleeps) std::this_thread::sleep_for(std::chrono::nanoseconds((time - oversleeps).value));
   while (program_.now() - began < time) std::this_thread::yield();
   lock.lock();
-  figures_.waited_in_place(op_.index, program_.now() - began);
-  add_stall(began, false);
+  figures_.waited_in_place(op_.index(), program_.now() - began);
+  op_.add_stall(began, false);
 }
 
 bool Engine::lend(ChunkIndex c) {
@@ -70,7 +70,7 @@ bool Engine::lend(ChunkIndex c) {
 
 bool Engine::take_back(ChunkIndex c) {
   if (!books_.may_be_taken_back(c)) return false;
-  disturb();
+  op_.disturb();
   const SlotIndex slot = *books_[c].slot;
   if (!memory_->take_back(c, slow_.lent(slot))) return false;
   slow_.end_loan(slot);

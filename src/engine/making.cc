@@ -58,20 +58,12 @@ bool Engine::make_frames(std::uint32_t lacking) {
                   "), and the session goes on with that; choose a smaller budget or free memory");
   }
   arrived_.notify_all();
-  if (can_start()) slow_.kick();
+  demand_.start_soon();
   return error == 0;
 }
 
 void Engine::await_frame(std::unique_lock<std::mutex>& lock) {
   arrived_.wait(lock, [&] { return books_.pool().ready() > 0 || books_.pool().making() == 0; });
-}
-
-bool Engine::lacks_frame() const noexcept {
-  if (books_.pool().unmade() == 0 || books_.pool().ready() > 0 || books_.longest_idle()) return false;
-  if (books_.in_flight() >= slow_.depth()) return false;
-  if (queues_.urgent() > 0) return true;
-  return has_fetches_due() && waiting_need() == 0 && books_.available() > promised() &&
-         planned_start(StoreRequest::Direction::read) > 0;
 }
 
 // --- what nothing needs ----------------------------------------------------------------------------------------------

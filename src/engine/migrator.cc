@@ -51,7 +51,7 @@ bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept 
   }
   pump();
   if (slow_.pass_on_unlocking(lock)) return true;  // the next group is another submission
-  if (lacks_frame()) {
+  if (demand_.lacks_frame()) {
     lock.unlock();
     make_frames();
     lock.lock();
@@ -69,7 +69,7 @@ void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexce
 }
 
 void Engine::pump() {
-  disturb();
+  op_.disturb();
   start_urgent();
   start_planned_evictions();
   make_room();
@@ -79,40 +79,14 @@ void Engine::pump() {
   maker_.unused.note(frames_.spare());
 }
 
-std::size_t Engine::waiting_need() const noexcept { return waiting_frames_ + queues_.urgent(); }
-
-std::uint32_t Engine::promised() const noexcept { return births_to_come() + excess(); }
-
-std::uint32_t Engine::births_to_come() const noexcept {
-  if (op_.ahead.known())
-    return static_cast<std::uint32_t>(op_.ahead.outlook().births + op_.ahead.outlook().next_births);
-  if (!books_.in_op() || books_.paged() || op_.events >= op_.frames_to_come.size()) return 0;
-  return op_.frames_to_come[op_.events];
-}
-
-bool Engine::room_impossible() const noexcept {
-  return books_.available() == 0 && !frames_.any_busy() && books_.evicting() == 0 && books_.in_flight() == 0 &&
-         !books_.has_victim() && !books_.birth_goes_on() && !failed_writes_.worth_trying_again();
-}
-
-bool Engine::may_be_unbacked() const noexcept { return books_.paged() && !failed_writes_.last() && !room_impossible(); }
-
-// Waking the migrator interrupts a thread that computes. So it is not woken for moves that it will see by itself: it
-// comes back with the next completion, and then starts all that has gathered in one system call.
-bool Engine::can_start() const noexcept {
-  if (waiting_need() > 0 || excess() > 0) return true;
-  return (queues_.evictions() > 0 && books_.writes_in_flight() == 0 && !writes_wait()) ||
-         (has_fetches_due() && books_.reads_in_flight() == 0 && books_.available() > promised());
-}
-
 void Engine::start_urgent() {
   bool came = false;
-  while (queues_.urgent() > 0 && books_.in_flight() < slow_.depth()) {
-    const ChunkIndex c = queues_.most_urgent();
+  while (demand_.queues().urgent() > 0 && books_.in_flight() < slow_.depth()) {
+    const ChunkIndex c = demand_.queues().most_urgent();
     const Books::Chunk& chunk = books_[c];
     const bool unbacked = chunk.state == ChunkState::unbacked;
     if (!unbacked && (chunk.state != ChunkState::away || chunk.live == 0)) {
-      queues_.pop_urgent();  // it came, died, or will be shown when its write ends
+      demand_.queues().pop_urgent();  // it came, died, or will be shown when its write ends
       continue;
     }
     if (unbacked) {
@@ -124,31 +98,9 @@ void Engine::start_urgent() {
       if (!frame) break;
       start_fetch(c, *frame, MoveCause::urgent);
     }
-    queues_.pop_urgent();
+    demand_.queues().pop_urgent();
   }
   if (came) arrived_.notify_all();
-}
-
-// At the pace of the slowest tier: copies of a near one end within submit(). Writes go in groups of the default size,
-// whatever the link: no op waits for them, and smaller groups cost the processor more.
-std::uint32_t Engine::planned_start(StoreRequest::Direction direction) const noexcept {
-  const bool read = direction == StoreRequest::Direction::read;
-  const std::uint32_t in_flight = read ? books_.reads_in_flight() : books_.writes_in_flight();
-  const Pace pace =
-      pace_of(read ? slow_.slowest().reads_in_flight : default_in_flight, op_.waits || waiting_frames_ > 0);
-  return in_flight > pace.refill_at ? 0 : std::min(pace.group, pace.most - in_flight);
-}
-
-// One disk serves both directions, so a write that can wait slows down reads that ops will wait for.
-bool Engine::writes_wait() const noexcept {
-  return (has_fetches_due() || books_.reads_in_flight() > 0) && waiting_need() == 0 &&
-         books_.available() > promised() + room_for_reads;
-}
-
-void Engine::let_leave(ChunkIndex c, TierIndex target) {
-  books_.plan_to_leave(c);
-  queues_.evict({c, target});
-  frames_.hide_ahead(c);
 }
 
 // Chunks that are in fast memory by now stay there.
@@ -164,18 +116,18 @@ void Engine::settle(const OpMoves::Departure& move) {
 
 // Goes once through the whole queue: chunks that have to wait keep their places in it.
 void Engine::start_planned_evictions() {
-  std::uint32_t most = planned_start(StoreRequest::Direction::write);
+  std::uint32_t most = demand_.planned_start(StoreRequest::Direction::write);
   if (most == 0) return;
-  const bool wait = writes_wait();
-  for (std::size_t looked_at = queues_.evictions(); looked_at > 0; --looked_at) {
-    const MoveQueues::Leaving leaving = queues_.take_eviction();
+  const bool wait = demand_.writes_wait();
+  for (std::size_t looked_at = demand_.queues().evictions(); looked_at > 0; --looked_at) {
+    const MoveQueues::Leaving leaving = demand_.queues().take_eviction();
     const ChunkIndex c = leaving.chunk;
     const Books::Chunk& chunk = books_[c];
     if (!chunk.leaving) continue;  // needed again meanwhile
     const bool will_be_written = !chunk.unchanged;
     const bool slot_in_use = chunk.slot_busy && chunk.state == ChunkState::resident && chunk.live > 0;
     if (most == 0 || books_.in_flight() >= slow_.depth() || (wait && will_be_written) || slot_in_use) {
-      queues_.evict(leaving);
+      demand_.queues().evict(leaving);
       continue;
     }
     books_.plan_to_stay(c);
@@ -184,11 +136,11 @@ void Engine::start_planned_evictions() {
 }
 
 void Engine::start_planned_fetches() {
-  std::uint32_t most = planned_start(StoreRequest::Direction::read);
+  std::uint32_t most = demand_.planned_start(StoreRequest::Direction::read);
   std::vector<MoveQueues::Coming> in_use;  // in place, by the op that runs
-  while (has_fetches_due() && most > 0 && books_.in_flight() < slow_.depth() && waiting_need() == 0 &&
-         books_.available() > promised()) {
-    const MoveQueues::Coming coming = queues_.take_fetch(books_.uses());
+  while (demand_.has_fetches_due() && most > 0 && books_.in_flight() < slow_.depth() && demand_.waiting_need() == 0 &&
+         books_.available() > demand_.promised()) {
+    const MoveQueues::Coming coming = demand_.queues().take_fetch(books_.uses());
     const ChunkIndex c = coming.chunk;
     const Books::Chunk& chunk = books_[c];
     // It came too late, and an op waited for it: by now the plan may have it away.
@@ -201,35 +153,36 @@ void Engine::start_planned_fetches() {
     if (chunk.state != ChunkState::away) continue;
     const auto frame = frames_.take_parked();
     if (!frame) {
-      queues_.fetch_first({coming});
+      demand_.queues().fetch_first({coming});
       break;
     }
     start_fetch(c, *frame, MoveCause::planned);
     --most;
   }
-  queues_.fetch_first(in_use);
+  demand_.queues().fetch_first(in_use);
 }
 
 void Engine::make_room() {
   const auto coming = [&] { return books_.available() + books_.evicting(); };
-  while (waiting_need() + excess() > coming() && books_.in_flight() < slow_.depth()) {
+  while (demand_.waiting_need() + demand_.excess() > coming() && books_.in_flight() < slow_.depth()) {
     const std::size_t most =
-        std::min<std::size_t>(waiting_need() + excess() - coming(), slow_.depth() - books_.in_flight());
-    const bool expects = op_.ahead.known() && !books_.paged();
+        std::min<std::size_t>(demand_.waiting_need() + demand_.excess() - coming(), slow_.depth() - books_.in_flight());
+    const bool expects = op_.is_predicted() && !books_.paged();
     const std::vector<ChunkIndex> leaving =
-        expects ? books_.victims(most, op_.ahead.outlook().calendar) : books_.victims(most);
+        expects ? books_.victims(most, op_.ahead().outlook().calendar) : books_.victims(most);
     for (const ChunkIndex c : leaving) start_eviction(c, MoveCause::room);
     if (!leaving.empty()) continue;
-    if (waiting_need() <= coming()) break;  // the rest of the excess can wait
+    if (demand_.waiting_need() <= coming()) break;  // the rest of the excess can wait
     if (books_.evicting() != 0 || books_.in_flight() != 0 || books_.available() != 0 || books_.birth_goes_on()) break;
     if (failed_writes_.worth_trying_again() && failed_writes_.forgive()) {
       books_.forgive_writes();
       continue;
     }
     if (frames_.waits_for_busy()) return;
-    if (books_.in_op() && !books_.paged()) go_paged();
+    if (books_.in_op() && !books_.paged()) op_.go_paged();
     arrived_.notify_all();
-    const bool once_more = (books_.paged() && books_.has_victim()) || (queues_.urgent() > 0 && try_writes_again());
+    const bool once_more =
+        (books_.paged() && books_.has_victim()) || (demand_.queues().urgent() > 0 && try_writes_again());
     if (!once_more) return;
   }
   frames_.room_found();
@@ -252,8 +205,8 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   if (!books_.may_leave(c)) return false;
   const FrameIndex f = chunk.frame;
   const Nanoseconds now = program_.now();
-  const bool expected_soon = op_.ahead.known() && books_.uses().told(c) < op_.ahead.outlook().until;
-  if (cause == MoveCause::room && expected_soon) queues_.fetch({c});  // it has been told before
+  const bool expected_soon = op_.is_predicted() && books_.uses().told(c) < op_.ahead().outlook().until;
+  if (cause == MoveCause::room && expected_soon) demand_.queues().fetch({c});  // it has been told before
   if (chunk.state == ChunkState::arrived) {  // no thread could write there: its slot has the bytes
     books_.evicted(c);
     figures_.dropped(c, cause);
@@ -303,7 +256,7 @@ void Engine::complete_read(ChunkIndex c, int error) {
     return;
   }
   constexpr std::uint8_t most_attempts = 3;  // a passing error (EAGAIN, EINTR) goes away; a third one will not
-  if (books_.fetch_failed(c) < most_attempts) return request(c);
+  if (books_.fetch_failed(c) < most_attempts) return demand_.request(c);
   const std::string what = words_.describe(c);
   const std::string cause =
       error == EBADMSG ? "they are not the bytes that were written there (checksum)" : std::strerror(error);

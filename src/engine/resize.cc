@@ -8,7 +8,6 @@
 namespace vedette {
 namespace {
 
-constexpr std::uint32_t least_unheld = 4;     // one instruction may need two operands, each over a chunk's edge
 constexpr Bytes most_given_at_once = 16_MiB;  // a wait that is not too long for what comes next
 
 }  // namespace
@@ -16,17 +15,6 @@ constexpr Bytes most_given_at_once = 16_MiB;  // a wait that is not too long for
 Bytes Engine::budget() const noexcept {
   const std::lock_guard lock(mutex_);
   return {books_.frames() * chunk_bytes_.value};
-}
-
-// A paged op's operands may leave.
-std::uint32_t Engine::least_frames() const noexcept {
-  if (!books_.in_op() || books_.paged()) return books_.held() + least_unheld;
-  return std::max(books_.op_chunks() + births_to_come(), books_.held() + least_unheld);
-}
-
-std::uint32_t Engine::excess() const noexcept {
-  if (books_.frames() <= books_.pool().wanted()) return 0;
-  return books_.frames() - std::min(books_.frames(), std::max(books_.pool().wanted(), least_frames()));
 }
 
 Result<detail::Executor::Resized> Engine::resize(Bytes budget, Caller caller) {
@@ -55,15 +43,15 @@ void Engine::await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end
     if (books_.in_op() && for_op_to_end) return false;
     // A frame may be made for a thread that waits meanwhile; what a transfer has pinned stays.
     const bool comes = books_.evicting() > 0 || books_.in_flight() > 0 || books_.has_victim() || pool.making() > 0;
-    return excess() == 0 || (!comes && books_.available() <= waiting_need());
+    return demand_.excess() == 0 || (!comes && books_.available() <= demand_.waiting_need());
   });
 }
 
 bool Engine::give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
-  while (excess() > 0 && books_.pool().retire()) arrived_.notify_all();
-  const std::size_t free = books_.available() - std::min<std::size_t>(books_.available(), waiting_need());
+  while (demand_.excess() > 0 && books_.pool().retire()) arrived_.notify_all();
+  const std::size_t free = books_.available() - std::min<std::size_t>(books_.available(), demand_.waiting_need());
   const std::size_t most = std::max<std::uint64_t>(most_given_at_once.value / chunk_bytes_.value, 1);
-  const auto going = static_cast<std::uint32_t>(std::min({std::size_t{excess()}, free, most}));
+  const auto going = static_cast<std::uint32_t>(std::min({std::size_t{demand_.excess()}, free, most}));
   while (books_.pool().ready() < going) {
     const auto frame = frames_.take_idle();
     if (!frame) break;
@@ -75,7 +63,7 @@ bool Engine::give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noex
   for (const FrameIndex frame : gone) memory_->give_back(frame);
   lock.lock();
   books_.pool().gone(gone);
-  while (excess() > 0 && books_.pool().retire()) {
+  while (demand_.excess() > 0 && books_.pool().retire()) {
   }
   arrived_.notify_all();
   return true;
@@ -93,7 +81,7 @@ std::string Engine::what_holds_more_than(std::uint32_t frames) const {
   if (failed_writes_.last()) return failed_writes_.last()->message;
   if (books_.in_op() && books_.op_chunks() > frames)
     return "the op that runs needs " + size(books_.op_chunks()) + ", until it ends";
-  if (books_.held() + least_unheld > frames)
+  if (books_.held() + engine::Demand::least_unheld > frames)
     return size(books_.held()) + " are held there by the program or are its smallest tensors";
   return "pages that a transfer of the program has pinned";
 }
