@@ -16,7 +16,7 @@ Error cannot(const std::string& what) { return {.cause = Cause::unsupported, .me
 
 Result<void> Engine::accepts(const Plan& plan) const {
   for (const InPlace& each : plan.in_place)
-    if (!lends() || each.tier != in_place_tier)
+    if (!lends() || each.tier != engine::OperandsInPlace::tier)
       return cannot("use an operand where it lies in slow tier " + std::to_string(each.tier.value) +
                     ", which the plan does at op " + std::to_string(each.op.value));
   if (!plan.recomputations.empty())

@@ -31,17 +31,17 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
       if (books_[c].state == ChunkState::unbacked && books_.available() > 0) {
         if (frames_.back(c)) continue;
         lock.unlock();
-        const bool made = make_frames(range.limit().value - c.value);
+        const bool made = maker_.make(range.limit().value - c.value);
         lock.lock();
-        if (!made) await_frame(lock);
+        if (!made) maker_.await_frame(lock);
         continue;
       }
       if (parked(books_[c].state)) {
         frames_.make_resident(c);
         continue;
       }
-      if (demand_.may_be_unbacked()) break;                                 // a fault will bring it
-      if (books_[c].state == ChunkState::in_place && !take_back(c)) break;  // another tensor there is in use
+      if (demand_.may_be_unbacked()) break;                                           // a fault will bring it
+      if (books_[c].state == ChunkState::in_place && !in_place_.take_back(c)) break;  // another tensor there is in use
       waited = true;
       if (const auto refused = await_room(lock, c, range.limit())) {
         op_.add_stall(began, true);
@@ -50,8 +50,7 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
       }
     }
   }
-  figures_.filled(books_.frames() - books_.available());
-  maker_.unused.note(frames_.spare());
+  maker_.note_use();
   if (waited) op_.add_stall(began, true);
   return {};
 }
@@ -96,11 +95,11 @@ void Engine::let_die(ChunkRange range) {
   op_.counts_death();
   bool freed = false;
   for (const ChunkIndex c : range) {
-    if (books_[c].state == ChunkState::in_place && books_[c].live == 1) take_back_dead(c);
+    if (books_[c].state == ChunkState::in_place && books_[c].live == 1) in_place_.take_back_dead(c);
     freed = books_.death(c) || freed;
   }
   if (!freed) return;
-  give_frames_back();
+  maker_.give_all_back();
   if (demand_.births_wait()) arrived_.notify_all();
   demand_.start_soon();
 }
@@ -114,7 +113,7 @@ Result<void> Engine::hold(ChunkRange range) {
     return true;
   };
   for (const ChunkIndex c : range) {
-    take_back(c);
+    in_place_.take_back(c);
     books_.hold(c);
   }
   const bool fits = books_.held() + engine::Demand::least_unheld <= books_.frames();

@@ -26,12 +26,12 @@ Engine::Engine(EngineOptions options)
                  .figures = Figures(program_of(options), options.chunk_bytes, options.frames, options.observer)}},
       PartOfEngine(common),
       most_frames_(std::max(options.frames, options.most_frames)),
-      read_in_place_(options.read_in_place),
-      write_in_place_(options.write_in_place),
       slow_(common, std::move(options.store), options.habits),
       frames_(common),
       op_(common, frames_),
-      demand_(common, slow_, frames_, op_) {}
+      demand_(common, slow_, frames_, op_),
+      in_place_(common, slow_, frames_, op_, demand_, options),
+      maker_(common, slow_, frames_, demand_) {}
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
@@ -47,7 +47,7 @@ std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool 
   }
   migrator_.thread = start_quiet_thread([this, register_frames]() noexcept { run(register_frames); });
   arrived_.wait(lock, [&] { return slow_.measured(); });
-  if (!slow_.registered()) maker_.thread = start_quiet_thread([this]() noexcept { make_ahead(); });
+  if (!slow_.registered()) maker_.start();
   return slow_.habits();
 }
 
@@ -57,8 +57,7 @@ Engine::~Engine() {
     const std::lock_guard lock(mutex_);
     common.ends = true;  // faults that are told from here on are late: fault() leaves them alone
   }
-  frames_.want_all();
-  if (maker_.thread.joinable()) maker_.thread.join();
+  maker_.join();
   if (migrator_.thread.joinable()) {
     slow_.wake();
     migrator_.thread.join();
@@ -79,7 +78,7 @@ void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
   VEDETTE_ASSERT(!books_.in_op());
   op_.begin(op, name);
   enter_and_await(lock, part);
-  slow_down_unlocking(lock);
+  in_place_.slow_down_unlocking(lock);
 }
 
 // The end of one op and the beginning of another with the same name and number. The section needs its operands and
@@ -96,7 +95,7 @@ void Engine::continue_op(std::span<const OpMoves::Departure> departures, const P
     lock.lock();
   }
   enter_and_await(lock, part);
-  slow_down_unlocking(lock);
+  in_place_.slow_down_unlocking(lock);
 }
 
 void Engine::end_op(std::span<const OpMoves::Departure> departures) noexcept {
@@ -111,7 +110,7 @@ void Engine::end_op(std::span<const OpMoves::Departure> departures) noexcept {
 
 bool Engine::is_calm() const noexcept {
   return books_.all_present() && !frames_.watched() && books_.in_flight() == 0 && demand_.is_empty() &&
-         !frames_.any_busy() && !slow_.settles() && !maker_.winding_down && books_.frames() <= books_.pool().wanted();
+         !frames_.any_busy() && !slow_.settles() && !maker_.winds_down() && books_.frames() <= books_.pool().wanted();
 }
 
 void Engine::take_plan(const Part& part) {
@@ -132,8 +131,7 @@ void Engine::take_plan(const Part& part) {
 void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part) {
   op_.enter(part);
   take_plan(part);
-  strayed_.clear();
-  use_in_place(part.moves.in_place);
+  in_place_.use(part.moves.in_place);
   const std::span<const ChunkRange> operands = part.operands;
   std::size_t missing = 0;
   for (const ChunkRange range : operands)
@@ -174,9 +172,7 @@ void Engine::leave(std::span<const OpMoves::Departure> departures) {
     }
   covered_.clear();
   op_.leave();
-  for (const ChunkIndex c : strayed_)
-    if (books_.may_leave(c)) demand_.let_leave(c, in_place_tier);
-  strayed_.clear();
+  in_place_.let_strayed_leave();
   if (books_.frames() > books_.pool().wanted()) arrived_.notify_all();  // its operands may leave now
   for (const OpMoves::Departure& departure : departures) {
     if (departure.source.value != 0) {
@@ -221,13 +217,13 @@ std::uint64_t Engine::early_touches() const noexcept {
 void Engine::set_watch(FrameWatch* watch) noexcept {
   const std::lock_guard lock(mutex_);
   op_.disturb();
-  take_all_back();  // it sees frames alone
+  in_place_.take_all_back();  // it sees frames alone
   frames_.set_watch(watch);
 }
 
 Result<void> Engine::convert(FrameKind kind) noexcept {
   std::unique_lock lock(mutex_);
-  VEDETTE_ASSERT(!frames_.watched() && !maker_.winding_down);
+  VEDETTE_ASSERT(!frames_.watched() && !maker_.winds_down());
   if (memory_->trackable() == nullptr) {
     return Error{.cause = Cause::unavailable, .message = "this memory has one kind of frames"};
   }
@@ -247,7 +243,7 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
     if (auto converted = memory_->trackable()->convert(f, shown_at, kind, shown_at.has_value()); !converted)
       return converted;
   }
-  maker_.kind = kind;
+  maker_.make_from_now_on(kind);
   return {};
 }
 
@@ -264,7 +260,7 @@ void Engine::forget_plan() noexcept {
   demand_.queues().forget_plan();
   op_.ahead().end();
   frames_.make_resident_all();
-  take_all_back();
+  in_place_.take_all_back();
   books_.forget_next_uses();
 }
 
@@ -272,7 +268,7 @@ void Engine::begin_step(std::uint64_t step) {
   const std::lock_guard lock(mutex_);
   figures_.begin_step(step);
   op_.begin_step();
-  maker_.unused.step_begins(program_.now());
+  maker_.step_begins();
   if (failed_writes_.forgive()) books_.forgive_writes();
 }
 
@@ -284,6 +280,11 @@ void Engine::tell_what_did_not_fit() {
 void Engine::end_step() {
   const std::lock_guard lock(mutex_);
   op_.end_step();
+}
+
+std::vector<detail::InPlaceUse> Engine::take_uses_in_place() noexcept {
+  const std::lock_guard lock(mutex_);
+  return figures_.take_uses_in_place();
 }
 
 Nanoseconds Engine::stalled_since_last_asked() noexcept { return figures_.take_stalls(); }

@@ -36,10 +36,11 @@
 #include "engine/common.h"
 #include "engine/demand.h"
 #include "engine/frames.h"
+#include "engine/in_place.h"
+#include "engine/maker.h"
 #include "engine/options.h"
 #include "engine/running_op.h"
 #include "engine/slow_tier.h"
-#include "engine/unused_frames.h"
 #include "moves/executor.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
@@ -111,8 +112,7 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void observe(std::span<const ChunkRange> operands) noexcept override;
   bool was_touched(ChunkRange operand) const noexcept override;  // some chunk of it, since it was covered
   std::uint32_t slow_tiers() const noexcept { return slow_.tiers(); }
-  bool lends() const noexcept { return slow_.lends(); }  // ops may use in place what lies in in_place_tier
-  static constexpr TierIndex in_place_tier{1};
+  bool lends() const noexcept { return slow_.lends(); }      // ops may use in place what lies in the first slow tier
   Program& program() noexcept override { return program_; }  // whose clock times faults, too
 
   // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
@@ -158,20 +158,6 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   struct Migrator {
     std::thread thread;
   };
-  struct Maker {  // of frames, ahead of need
-    std::thread thread;
-    FrameKind kind = FrameKind::fast;  // of frames that are made
-    bool winding_down = false, failed = false;
-    UnusedFrames unused = {};
-  };
-
-  // --- operands in place (in_place.cc) ---
-  void use_in_place(std::span<const OpMoves::InPlace> operands);
-  void slow_down_unlocking(std::unique_lock<std::mutex>& lock);  // the op that begins
-  bool lend(ChunkIndex chunk);
-  bool take_back(ChunkIndex chunk);  // false: it stays where it is
-  void take_all_back();
-  void take_back_dead(ChunkIndex chunk);
 
   // --- the program's side (engine.cc, births.cc, faults.cc) ---
   void stray(ChunkIndex chunk, const Fault& fault) noexcept;
@@ -197,21 +183,10 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   Error no_room();  // why
   Error too_much_held(std::uint32_t more) const;
 
-  // --- memory for frames (making.cc) ---
-  void make_ahead() noexcept;  // the maker's thread
-  std::uint32_t frames_at_once(std::uint32_t lacking) const noexcept;
-  // Takes the lock itself. False: none is left to make, or there is no memory.
-  bool make_frames(std::uint32_t lacking = 1);
-  void await_frame(std::unique_lock<std::mutex>& lock);  // that another thread makes
-  bool give_frames_back();                               // while winding down
-
   // --- another budget (resize.cc) ---
   void await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end);
-  bool give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // true: some
-  void await_unregistered(std::unique_lock<std::mutex>& lock);                   // of frames for I/O; waits
+  void await_unregistered(std::unique_lock<std::mutex>& lock);  // of frames for I/O; waits
   std::string what_holds_more_than(std::uint32_t frames) const;
-
-  bool give_unused_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // true: some
 
   // --- the migrator (migrator.cc, measure.cc) ---
   void run(bool register_all) noexcept;
@@ -232,16 +207,14 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   bool try_writes_again();  // false: no write has failed
 
   std::uint32_t most_frames_;
-  const std::uint64_t read_in_place_, write_in_place_;  // as EngineOptions'
   engine::SlowTier slow_;
   engine::Frames frames_;
   engine::RunningOp op_;
   engine::Demand demand_;
-  Nanoseconds in_place_time_;        // for operands that the running op uses in place
+  engine::OperandsInPlace in_place_;
+  engine::Maker maker_;
   std::vector<ChunkIndex> covered_;  // chunks that observe() hid
-  std::vector<ChunkIndex> strayed_;  // chunks that the plan has in place, and that were not there
   Migrator migrator_;
-  Maker maker_;
   ChunkScratch scratch_{*this};
 };
 

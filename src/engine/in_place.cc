@@ -1,22 +1,28 @@
-// Operands that an op uses where they lie: in slower memory that the processor reaches, a NUMA node's. The slot's own
-// memory is shown at the chunk. No bytes are copied, and the chunk has no frame.
-//
-// A chunk that was lent stays so until it is fetched, or no plan is followed any more. Until then it counts as present:
-// an op for which its fetch comes too late uses it there. A chunk that is elsewhere, in fast memory or on a disk below,
-// comes to the op as any operand does, and leaves behind it for the tier where the plan has it.
+#include "engine/in_place.h"
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
 
-#include "engine/engine.h"
 #include "os/uffd.h"
 
-namespace vedette {
+namespace vedette::engine {
 
-void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
+OperandsInPlace::OperandsInPlace(Common& engine, SlowTier& slow, Frames& frames, RunningOp& op, Demand& demand,
+                                 const EngineOptions& options)
+    : PartOfEngine(engine),
+      slow_(slow),
+      frames_(frames),
+      op_(op),
+      demand_(demand),
+      read_(options.read_in_place),
+      write_(options.write_in_place) {}
+
+void OperandsInPlace::use(std::span<const detail::OpMoves::InPlace> operands) {
+  strayed_.clear();
   detail::InPlaceUse use{.op = op_.index()};
-  for (const OpMoves::InPlace& operand : operands)
+  for (const detail::OpMoves::InPlace& operand : operands)
     for (const ChunkIndex c : operand.chunks) {
       if (books_[c].live == 0) continue;
       if (books_[c].state != ChunkState::in_place && !lend(c)) {
@@ -30,19 +36,14 @@ void Engine::use_in_place(std::span<const OpMoves::InPlace> operands) {
       if (operand.written) use.written += used;
     }
   if (use.read.value + use.written.value == 0) return;
-  in_place_time_ = transfer_time(use.read, read_in_place_);
-  in_place_time_ += transfer_time(use.written, write_in_place_);
+  time_ = transfer_time(use.read, read_);
+  time_ += transfer_time(use.written, write_);
   figures_.used_in_place(use);
 }
 
-std::vector<detail::InPlaceUse> Engine::take_uses_in_place() noexcept {
-  const std::lock_guard lock(mutex_);
-  return figures_.take_uses_in_place();
-}
-
 // As much as memory that is slower than this machine's would cost the op. It counts as a wait for operands.
-void Engine::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
-  const Nanoseconds time = std::exchange(in_place_time_, {});
+void OperandsInPlace::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
+  const Nanoseconds time = std::exchange(time_, {});
   if (time.value == 0 || by_hand_) return;
   constexpr Nanoseconds oversleeps{100'000};
   const Nanoseconds began = program_.now();
@@ -54,7 +55,13 @@ void Engine::slow_down_unlocking(std::unique_lock<std::mutex>& lock) {
   op_.add_stall(began, false);
 }
 
-bool Engine::lend(ChunkIndex c) {
+void OperandsInPlace::let_strayed_leave() {
+  for (const ChunkIndex c : strayed_)
+    if (books_.may_leave(c)) demand_.let_leave(c, tier);
+  strayed_.clear();
+}
+
+bool OperandsInPlace::lend(ChunkIndex c) {
   if (!slow_.lends() || frames_.watched() || !books_.may_be_lent(c)) return false;
   const SlotIndex slot = *books_[c].slot;
   std::byte* const memory = slow_.lend(slot);
@@ -68,7 +75,7 @@ bool Engine::lend(ChunkIndex c) {
   return true;
 }
 
-bool Engine::take_back(ChunkIndex c) {
+bool OperandsInPlace::take_back(ChunkIndex c) {
   if (!books_.may_be_taken_back(c)) return false;
   op_.disturb();
   const SlotIndex slot = *books_[c].slot;
@@ -78,13 +85,13 @@ bool Engine::take_back(ChunkIndex c) {
   return true;
 }
 
-void Engine::take_all_back() {
+void OperandsInPlace::take_all_back() {
   if (!slow_.lends()) return;
   for (const ChunkIndex c : books_.used()) take_back(c);
 }
 
 // Its last tensor dies. A transfer of the program that still has pages pinned is waited for.
-void Engine::take_back_dead(ChunkIndex c) {
+void OperandsInPlace::take_back_dead(ChunkIndex c) {
   const SlotIndex slot = *books_[c].slot;
   std::byte* const memory = slow_.lent(slot);
   for (Patience patience; !memory_->take_back(c, memory);) patience.pause();
@@ -92,4 +99,4 @@ void Engine::take_back_dead(ChunkIndex c) {
   books_.taken_back(c);
 }
 
-}  // namespace vedette
+}  // namespace vedette::engine

@@ -27,7 +27,7 @@ void Engine::register_frames() {
   if (first == nullptr) return;
   const Bytes all = {books_.frames() * chunk_bytes_.value};
   lock.unlock();
-  while (make_frames()) {
+  while (maker_.make()) {
   }
   lock.lock();
   if (books_.frames() * chunk_bytes_.value == all.value) slow_.register_memory(first, all);
@@ -46,18 +46,19 @@ void Engine::turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
 bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   if (slow_.unregisters()) return slow_.unregister_unlocking(lock);
   if (frames_.retry_busy()) {
-    give_frames_back();
+    maker_.give_all_back();
     arrived_.notify_all();  // a dead one is room
   }
   pump();
   if (slow_.pass_on_unlocking(lock)) return true;  // the next group is another submission
   if (demand_.lacks_frame()) {
     lock.unlock();
-    make_frames();
+    maker_.make();
     lock.lock();
     return true;  // also where none could be made: what lacks one has to be served by what leaves
   }
-  return give_excess_back_unlocking(lock) || slow_.give_slots_back_unlocking(lock) || give_unused_back_unlocking(lock);
+  return maker_.give_excess_back_unlocking(lock) || slow_.give_slots_back_unlocking(lock) ||
+         maker_.give_unused_back_unlocking(lock);
 }
 
 void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
@@ -75,8 +76,7 @@ void Engine::pump() {
   make_room();
   start_urgent();  // chunks that arrived and were not used have left at once
   start_planned_fetches();
-  figures_.filled(books_.frames() - books_.available());
-  maker_.unused.note(frames_.spare());
+  maker_.note_use();
 }
 
 void Engine::start_urgent() {
@@ -107,7 +107,7 @@ void Engine::start_urgent() {
 void Engine::settle(const OpMoves::Departure& move) {
   const TierIndex target = move.dead ? TierIndex{} : move.target;
   for (const ChunkIndex c : move.chunks) {
-    take_back(c);
+    in_place_.take_back(c);
     const Books::Chunk& chunk = books_[c];
     const bool leaves = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
     if (leaves && chunk.slot) slow_.settle(*chunk.slot, target);
@@ -149,7 +149,7 @@ void Engine::start_planned_fetches() {
     books_.plan_to_stay(c);
     if (chunk.state == ChunkState::hidden || chunk.state == ChunkState::covered) frames_.make_resident(c);
     if (chunk.state == ChunkState::evicting) books_.want(c);  // needed again before its write ended: it stays
-    if (chunk.state == ChunkState::in_place && !take_back(c)) in_use.push_back(coming);
+    if (chunk.state == ChunkState::in_place && !in_place_.take_back(c)) in_use.push_back(coming);
     if (chunk.state != ChunkState::away) continue;
     const auto frame = frames_.take_parked();
     if (!frame) {
@@ -239,7 +239,7 @@ void Engine::complete(const StoreCompletion& completion) {
   const Books::Ended ended = books_.end_io(f);
   if (completion.error == 0) figures_.moved(f, completion, ended);
   if (ended.orphan) {
-    give_frames_back();
+    maker_.give_all_back();
     return;
   }
   if (ended.read) {

@@ -6,11 +6,6 @@
 #include "engine/engine.h"
 
 namespace vedette {
-namespace {
-
-constexpr Bytes most_given_at_once = 16_MiB;  // a wait that is not too long for what comes next
-
-}  // namespace
 
 Bytes Engine::budget() const noexcept {
   const std::lock_guard lock(mutex_);
@@ -47,28 +42,6 @@ void Engine::await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end
   });
 }
 
-bool Engine::give_excess_back_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
-  while (demand_.excess() > 0 && books_.pool().retire()) arrived_.notify_all();
-  const std::size_t free = books_.available() - std::min<std::size_t>(books_.available(), demand_.waiting_need());
-  const std::size_t most = std::max<std::uint64_t>(most_given_at_once.value / chunk_bytes_.value, 1);
-  const auto going = static_cast<std::uint32_t>(std::min({std::size_t{demand_.excess()}, free, most}));
-  while (books_.pool().ready() < going) {
-    const auto frame = frames_.take_idle();
-    if (!frame) break;
-    books_.give_free(*frame);
-  }
-  const std::vector<FrameIndex> gone = books_.pool().start_unmaking(going);
-  if (gone.empty()) return false;
-  lock.unlock();
-  for (const FrameIndex frame : gone) memory_->give_back(frame);
-  lock.lock();
-  books_.pool().gone(gone);
-  while (demand_.excess() > 0 && books_.pool().retire()) {
-  }
-  arrived_.notify_all();
-  return true;
-}
-
 // The kernel keeps the pages of registered frames.
 void Engine::await_unregistered(std::unique_lock<std::mutex>& lock) {
   if (!slow_.registered()) return;
@@ -84,6 +57,21 @@ std::string Engine::what_holds_more_than(std::uint32_t frames) const {
   if (books_.held() + engine::Demand::least_unheld > frames)
     return size(books_.held()) + " are held there by the program or are its smallest tensors";
   return "pages that a transfer of the program has pinned";
+}
+
+std::uint32_t Engine::wind_down(std::uint32_t most) noexcept {
+  std::unique_lock lock(mutex_);
+  maker_.wind_down();
+  await(lock, [&] { return books_.pool().making() == 0; });
+  if (!maker_.give_all_back()) return books_.frames();
+  if (most < books_.frames()) books_.want_frames(most);
+  await_shrunk(lock, false);
+  return books_.frames();
+}
+
+std::uint32_t Engine::may_keep() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return slow_.registered() ? ~std::uint32_t{0} : books_.live_chunks();
 }
 
 }  // namespace vedette
