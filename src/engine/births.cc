@@ -67,7 +67,7 @@ std::optional<Error> Engine::await_room(std::unique_lock<std::mutex>& lock, Chun
     return state == ChunkState::resident || parked(state) || (state == ChunkState::unbacked && books_.available() > 0);
   };
   books_.begin_wait(c);  // else the room for the rest of the range may be made of it, again and again
-  await(lock, [&] { return ready() || demand_.may_be_unbacked() || demand_.room_impossible(); });
+  migrator_.await(lock, [&] { return ready() || demand_.may_be_unbacked() || demand_.room_impossible(); });
   books_.end_wait(c);
   demand_.end_wait(lacking);
   demand_.start_soon();  // others may wait for the room that it can make from now on
@@ -121,7 +121,7 @@ Result<void> Engine::hold(ChunkRange range) {
     for (const ChunkIndex c : range)
       if (!books_.present(c)) demand_.request(c);
     slow_.kick();
-    await(lock, [&] { return all_held() || demand_.room_impossible(); });
+    migrator_.await(lock, [&] { return all_held() || demand_.room_impossible(); });
   }
   if (!fits || !all_held()) {
     Error refused = fits ? no_room() : too_much_held(range.size());

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "base/quiet_thread.h"
 
 namespace vedette {
 namespace {
@@ -31,7 +30,8 @@ Engine::Engine(EngineOptions options)
       op_(common, frames_),
       demand_(common, slow_, frames_, op_),
       in_place_(common, slow_, frames_, op_, demand_, options),
-      maker_(common, slow_, frames_, demand_) {}
+      maker_(common, slow_, frames_, demand_),
+      migrator_(common, {slow_, frames_, op_, demand_, in_place_, maker_}) {}
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
@@ -45,7 +45,7 @@ std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool 
     slow_.measure();
     return slow_.habits();
   }
-  migrator_.thread = start_quiet_thread([this, register_frames]() noexcept { run(register_frames); });
+  migrator_.start(register_frames);
   arrived_.wait(lock, [&] { return slow_.measured(); });
   if (!slow_.registered()) maker_.start();
   return slow_.habits();
@@ -58,10 +58,7 @@ Engine::~Engine() {
     common.ends = true;  // faults that are told from here on are late: fault() leaves them alone
   }
   maker_.join();
-  if (migrator_.thread.joinable()) {
-    slow_.wake();
-    migrator_.thread.join();
-  }
+  migrator_.join();
   common.memory.reset();  // no fault is told any more
 }
 
@@ -128,6 +125,17 @@ void Engine::take_plan(const Part& part) {
   if (part.start != nullptr) catch_up(*part.start, part.step_begins);
 }
 
+// Chunks that are in fast memory by now stay there.
+void Engine::settle(const OpMoves::Departure& move) {
+  const TierIndex target = move.dead ? TierIndex{} : move.target;
+  for (const ChunkIndex c : move.chunks) {
+    in_place_.take_back(c);
+    const Books::Chunk& chunk = books_[c];
+    const bool leaves = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
+    if (leaves && chunk.slot) slow_.settle(*chunk.slot, target);
+  }
+}
+
 void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part) {
   op_.enter(part);
   take_plan(part);
@@ -153,7 +161,7 @@ void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& par
       if (!books_.present(c)) demand_.request(c);
   demand_.op_waits(true);
   slow_.kick();
-  await(lock, [&] {
+  migrator_.await(lock, [&] {
     if (books_.paged()) return true;  // another thread's allocation made the op too large for the budget
     for (const ChunkRange range : operands)
       for (const ChunkIndex c : range)
@@ -231,9 +239,7 @@ Result<void> Engine::convert(FrameKind kind) noexcept {
     return Error{.cause = Cause::unavailable,
                  .message = "frames that are registered for I/O cannot change their memory"};
   }
-  demand_.queues().forget_plan();
-  slow_.kick();
-  await(lock, [&] { return books_.in_flight() == 0 && demand_.queues().urgent() == 0; });
+  migrator_.await_all_moves(lock);
   op_.disturb();
   frames_.make_resident_all();
   while (const auto frame = frames_.take_idle()) books_.give_free(*frame);  // bytes of the dead need not be copied
@@ -329,9 +335,7 @@ void Engine::set_observer(Observer* observer) noexcept {
 
 void Engine::quiesce() noexcept {
   std::unique_lock lock(mutex_);
-  demand_.queues().forget_plan();
-  slow_.kick();
-  await(lock, [&] { return books_.in_flight() == 0 && demand_.queues().urgent() == 0; });
+  migrator_.await_all_moves(lock);
   frames_.make_resident_all();
 }
 

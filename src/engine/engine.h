@@ -38,6 +38,7 @@
 #include "engine/frames.h"
 #include "engine/in_place.h"
 #include "engine/maker.h"
+#include "engine/migrator.h"
 #include "engine/options.h"
 #include "engine/running_op.h"
 #include "engine/slow_tier.h"
@@ -76,7 +77,7 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   std::uint32_t may_keep() const noexcept override;
   Bytes budget() const noexcept override;
   Result<Resized> resize(Bytes budget, Caller caller) override;
-  void run_once() noexcept;  // EngineOptions::by_hand: starts moves, then takes completions
+  void run_once() noexcept { migrator_.run_once(); }  // EngineOptions::by_hand: starts moves, then takes completions
 
   // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, recomputations, another
   // order of ops. Operands may stay in the first slow tier (in_place) where it lends(), and in no other. The store does
@@ -155,10 +156,6 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
-  struct Migrator {
-    std::thread thread;
-  };
-
   // --- the program's side (engine.cc, births.cc, faults.cc) ---
   void stray(ChunkIndex chunk, const Fault& fault) noexcept;
   void count_fault(const Fault& fault);
@@ -174,8 +171,6 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void sort_fetches();
   Ticks busy_until(double ns_of_fetch);
   void make_room_ahead(std::size_t missing);  // operands, and what is expected
-  template <class Done>
-  void await(std::unique_lock<std::mutex>& lock, Done done);  // something arrives until then
   void count_birth(ChunkRange range);
   std::optional<Error> await_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
   void let_die(ChunkRange range);
@@ -188,24 +183,6 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void await_unregistered(std::unique_lock<std::mutex>& lock);  // of frames for I/O; waits
   std::string what_holds_more_than(std::uint32_t frames) const;
 
-  // --- the migrator (migrator.cc, measure.cc) ---
-  void run(bool register_all) noexcept;
-  void turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept;
-  bool start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept;     // true: more may have to start
-  void take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept;  // waits for some, or for a wake-up
-  void register_frames();  // from the migrator: the store's thread rule
-  void pump();             // starts moves: requests gather in slow_
-  void start_urgent();
-  void start_planned_evictions();
-  void start_planned_fetches();
-  void make_room();
-  bool start_eviction(ChunkIndex chunk, MoveCause cause, TierIndex target = {});
-  void start_fetch(ChunkIndex chunk, FrameIndex frame, MoveCause cause);
-  void complete(const StoreCompletion& completion);
-  void complete_read(ChunkIndex chunk, int error);
-  void complete_write(ChunkIndex chunk, int error);
-  bool try_writes_again();  // false: no write has failed
-
   std::uint32_t most_frames_;
   engine::SlowTier slow_;
   engine::Frames frames_;
@@ -213,16 +190,9 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   engine::Demand demand_;
   engine::OperandsInPlace in_place_;
   engine::Maker maker_;
+  engine::Migrator migrator_;
   std::vector<ChunkIndex> covered_;  // chunks that observe() hid
-  Migrator migrator_;
   ChunkScratch scratch_{*this};
 };
-
-template <class Done>
-void Engine::await(std::unique_lock<std::mutex>& lock, Done done) {
-  if (!by_hand_) return arrived_.wait(lock, done);
-  while (!done())
-    if (!start_moves_unlocking(lock) && !done()) take_completed_unlocking(lock);
-}
 
 }  // namespace vedette

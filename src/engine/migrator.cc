@@ -1,5 +1,5 @@
-// The migrator: one thread that starts and completes every move between fast memory and the store. Urgent chunks go
-// first, then the plan's evictions, then room for threads that wait, then the plan's fetches.
+#include "engine/migrator.h"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -7,12 +7,21 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "base/room_for_reads.h"
-#include "engine/engine.h"
-#include "engine/pace.h"
+#include "base/quiet_thread.h"
 
-namespace vedette {
-void Engine::run(bool register_all) noexcept {
+namespace vedette::engine {
+
+void Migrator::start(bool register_frames) {
+  thread_ = start_quiet_thread([this, register_frames]() noexcept { run(register_frames); });
+}
+
+void Migrator::join() {
+  if (!thread_.joinable()) return;
+  slow_.wake();
+  thread_.join();
+}
+
+void Migrator::run(bool register_all) noexcept {
   if (register_all) register_frames();
   std::unique_lock lock(mutex_);
   slow_.measure();
@@ -21,7 +30,9 @@ void Engine::run(bool register_all) noexcept {
   slow_.finish();
 }
 
-void Engine::register_frames() {
+// Where frames keep their pages pinned across moves, the kernel need not look them up for every transfer. It looks them
+// up now, so all frames are made first: only where it will take them.
+void Migrator::register_frames() {
   std::unique_lock lock(mutex_);
   std::byte* const first = slow_.range_to_register();
   if (first == nullptr) return;
@@ -33,17 +44,23 @@ void Engine::register_frames() {
   if (books_.frames() * chunk_bytes_.value == all.value) slow_.register_memory(first, all);
 }
 
-void Engine::run_once() noexcept {
+void Migrator::run_once() noexcept {
   VEDETTE_ASSERT(by_hand_);
   std::unique_lock lock(mutex_);
   turn_unlocking(lock);
 }
 
-void Engine::turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
+void Migrator::await_all_moves(std::unique_lock<std::mutex>& lock) {
+  queues_.forget_plan();
+  slow_.kick();
+  await(lock, [&] { return books_.in_flight() == 0 && queues_.urgent() == 0; });
+}
+
+void Migrator::turn_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   if (!start_moves_unlocking(lock)) take_completed_unlocking(lock);
 }
 
-bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
+bool Migrator::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   if (slow_.unregisters()) return slow_.unregister_unlocking(lock);
   if (frames_.retry_busy()) {
     maker_.give_all_back();
@@ -61,7 +78,7 @@ bool Engine::start_moves_unlocking(std::unique_lock<std::mutex>& lock) noexcept 
          maker_.give_unused_back_unlocking(lock);
 }
 
-void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
+void Migrator::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexcept {
   std::array<StoreCompletion, 64> done;
   const Nanoseconds timeout = frames_.any_busy() ? frames_.pause() : Nanoseconds{1'000'000'000};
   const std::size_t count = slow_.wait_unlocking(lock, done, timeout);
@@ -69,7 +86,7 @@ void Engine::take_completed_unlocking(std::unique_lock<std::mutex>& lock) noexce
   if (count > 0) arrived_.notify_all();
 }
 
-void Engine::pump() {
+void Migrator::pump() {
   op_.disturb();
   start_urgent();
   start_planned_evictions();
@@ -79,14 +96,14 @@ void Engine::pump() {
   maker_.note_use();
 }
 
-void Engine::start_urgent() {
+void Migrator::start_urgent() {
   bool came = false;
-  while (demand_.queues().urgent() > 0 && books_.in_flight() < slow_.depth()) {
-    const ChunkIndex c = demand_.queues().most_urgent();
+  while (queues_.urgent() > 0 && books_.in_flight() < slow_.depth()) {
+    const ChunkIndex c = queues_.most_urgent();
     const Books::Chunk& chunk = books_[c];
     const bool unbacked = chunk.state == ChunkState::unbacked;
     if (!unbacked && (chunk.state != ChunkState::away || chunk.live == 0)) {
-      demand_.queues().pop_urgent();  // it came, died, or will be shown when its write ends
+      queues_.pop_urgent();  // it came, died, or will be shown when its write ends
       continue;
     }
     if (unbacked) {
@@ -98,36 +115,25 @@ void Engine::start_urgent() {
       if (!frame) break;
       start_fetch(c, *frame, MoveCause::urgent);
     }
-    demand_.queues().pop_urgent();
+    queues_.pop_urgent();
   }
   if (came) arrived_.notify_all();
 }
 
-// Chunks that are in fast memory by now stay there.
-void Engine::settle(const OpMoves::Departure& move) {
-  const TierIndex target = move.dead ? TierIndex{} : move.target;
-  for (const ChunkIndex c : move.chunks) {
-    in_place_.take_back(c);
-    const Books::Chunk& chunk = books_[c];
-    const bool leaves = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
-    if (leaves && chunk.slot) slow_.settle(*chunk.slot, target);
-  }
-}
-
 // Goes once through the whole queue: chunks that have to wait keep their places in it.
-void Engine::start_planned_evictions() {
+void Migrator::start_planned_evictions() {
   std::uint32_t most = demand_.planned_start(StoreRequest::Direction::write);
   if (most == 0) return;
   const bool wait = demand_.writes_wait();
-  for (std::size_t looked_at = demand_.queues().evictions(); looked_at > 0; --looked_at) {
-    const MoveQueues::Leaving leaving = demand_.queues().take_eviction();
+  for (std::size_t looked_at = queues_.evictions(); looked_at > 0; --looked_at) {
+    const MoveQueues::Leaving leaving = queues_.take_eviction();
     const ChunkIndex c = leaving.chunk;
     const Books::Chunk& chunk = books_[c];
     if (!chunk.leaving) continue;  // needed again meanwhile
     const bool will_be_written = !chunk.unchanged;
     const bool slot_in_use = chunk.slot_busy && chunk.state == ChunkState::resident && chunk.live > 0;
     if (most == 0 || books_.in_flight() >= slow_.depth() || (wait && will_be_written) || slot_in_use) {
-      demand_.queues().evict(leaving);
+      queues_.evict(leaving);
       continue;
     }
     books_.plan_to_stay(c);
@@ -135,12 +141,12 @@ void Engine::start_planned_evictions() {
   }
 }
 
-void Engine::start_planned_fetches() {
+void Migrator::start_planned_fetches() {
   std::uint32_t most = demand_.planned_start(StoreRequest::Direction::read);
   std::vector<MoveQueues::Coming> in_use;  // in place, by the op that runs
   while (demand_.has_fetches_due() && most > 0 && books_.in_flight() < slow_.depth() && demand_.waiting_need() == 0 &&
          books_.available() > demand_.promised()) {
-    const MoveQueues::Coming coming = demand_.queues().take_fetch(books_.uses());
+    const MoveQueues::Coming coming = queues_.take_fetch(books_.uses());
     const ChunkIndex c = coming.chunk;
     const Books::Chunk& chunk = books_[c];
     // It came too late, and an op waited for it: by now the plan may have it away.
@@ -153,16 +159,16 @@ void Engine::start_planned_fetches() {
     if (chunk.state != ChunkState::away) continue;
     const auto frame = frames_.take_parked();
     if (!frame) {
-      demand_.queues().fetch_first({coming});
+      queues_.fetch_first({coming});
       break;
     }
     start_fetch(c, *frame, MoveCause::planned);
     --most;
   }
-  demand_.queues().fetch_first(in_use);
+  queues_.fetch_first(in_use);
 }
 
-void Engine::make_room() {
+void Migrator::make_room() {
   const auto coming = [&] { return books_.available() + books_.evicting(); };
   while (demand_.waiting_need() + demand_.excess() > coming() && books_.in_flight() < slow_.depth()) {
     const std::size_t most =
@@ -181,8 +187,7 @@ void Engine::make_room() {
     if (frames_.waits_for_busy()) return;
     if (books_.in_op() && !books_.paged()) op_.go_paged();
     arrived_.notify_all();
-    const bool once_more =
-        (books_.paged() && books_.has_victim()) || (demand_.queues().urgent() > 0 && try_writes_again());
+    const bool once_more = (books_.paged() && books_.has_victim()) || (queues_.urgent() > 0 && try_writes_again());
     if (!once_more) return;
   }
   frames_.room_found();
@@ -190,7 +195,7 @@ void Engine::make_room() {
 
 // A thread waits for bytes and no chunk that could make room can be written. A passing error goes away; else the wait
 // would never end.
-bool Engine::try_writes_again() {
+bool Migrator::try_writes_again() {
   if (!failed_writes_.last()) return false;
   constexpr std::uint32_t most_rounds = 3;
   if (failed_writes_.next_round() > most_rounds)
@@ -200,13 +205,13 @@ bool Engine::try_writes_again() {
   return books_.has_victim();
 }
 
-bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
+bool Migrator::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   const Books::Chunk& chunk = books_[c];
   if (!books_.may_leave(c)) return false;
   const FrameIndex f = chunk.frame;
   const Nanoseconds now = program_.now();
   const bool expected_soon = op_.is_predicted() && books_.uses().told(c) < op_.ahead().outlook().until;
-  if (cause == MoveCause::room && expected_soon) demand_.queues().fetch({c});  // it has been told before
+  if (cause == MoveCause::room && expected_soon) queues_.fetch({c});  // it has been told before
   if (chunk.state == ChunkState::arrived) {  // no thread could write there: its slot has the bytes
     books_.evicted(c);
     figures_.dropped(c, cause);
@@ -224,7 +229,7 @@ bool Engine::start_eviction(ChunkIndex c, MoveCause cause, TierIndex target) {
   return true;
 }
 
-void Engine::start_fetch(ChunkIndex c, FrameIndex f, MoveCause cause) {
+void Migrator::start_fetch(ChunkIndex c, FrameIndex f, MoveCause cause) {
   books_.start_fetch(c, f);
   figures_.move_begins(f, cause, program_.now());
   slow_.ask({.direction = StoreRequest::Direction::read,
@@ -234,7 +239,7 @@ void Engine::start_fetch(ChunkIndex c, FrameIndex f, MoveCause cause) {
              .remember = books_[c].unchanged});
 }
 
-void Engine::complete(const StoreCompletion& completion) {
+void Migrator::complete(const StoreCompletion& completion) {
   const FrameIndex f{static_cast<std::uint32_t>(completion.token)};
   const Books::Ended ended = books_.end_io(f);
   if (completion.error == 0) figures_.moved(f, completion, ended);
@@ -249,7 +254,7 @@ void Engine::complete(const StoreCompletion& completion) {
   }
 }
 
-void Engine::complete_read(ChunkIndex c, int error) {
+void Migrator::complete_read(ChunkIndex c, int error) {
   if (error == 0) {
     books_.fetched(c);
     if (books_[c].wanted || frames_.watched()) frames_.make_resident(c);
@@ -265,7 +270,7 @@ void Engine::complete_read(ChunkIndex c, int error) {
   die(sentence.c_str());
 }
 
-void Engine::complete_write(ChunkIndex c, int error) {
+void Migrator::complete_write(ChunkIndex c, int error) {
   if (error != 0) {
     failed_writes_.failed({.cause = Cause::system,
                            .message = "writing to the slow tier: " + std::string(std::strerror(error)) +
@@ -282,4 +287,4 @@ void Engine::complete_write(ChunkIndex c, int error) {
   }
 }
 
-}  // namespace vedette
+}  // namespace vedette::engine

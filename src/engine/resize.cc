@@ -32,7 +32,7 @@ Result<detail::Executor::Resized> Engine::resize(Bytes budget, Caller caller) {
 
 void Engine::await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end) {
   slow_.kick();
-  await(lock, [&] {
+  migrator_.await(lock, [&] {
     const FramePool& pool = books_.pool();
     if (books_.frames() <= pool.wanted()) return true;
     if (books_.in_op() && for_op_to_end) return false;
@@ -46,7 +46,7 @@ void Engine::await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end
 void Engine::await_unregistered(std::unique_lock<std::mutex>& lock) {
   if (!slow_.registered()) return;
   slow_.want_unregistered();
-  await(lock, [&] { return !slow_.unregisters(); });
+  migrator_.await(lock, [&] { return !slow_.unregisters(); });
 }
 
 std::string Engine::what_holds_more_than(std::uint32_t frames) const {
@@ -62,7 +62,7 @@ std::string Engine::what_holds_more_than(std::uint32_t frames) const {
 std::uint32_t Engine::wind_down(std::uint32_t most) noexcept {
   std::unique_lock lock(mutex_);
   maker_.wind_down();
-  await(lock, [&] { return books_.pool().making() == 0; });
+  migrator_.await(lock, [&] { return books_.pool().making() == 0; });
   if (!maker_.give_all_back()) return books_.frames();
   if (most < books_.frames()) books_.want_frames(most);
   await_shrunk(lock, false);
