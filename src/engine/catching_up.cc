@@ -1,11 +1,11 @@
 // A step by a plan, after one of another plan, or of none: memory is as that one left it. What this plan has in fast
 // memory as its step begins comes beside its own fetches, in order of need. What it has away leaves beside the first
 // ops, before their births wait for its room.
-#include "engine/engine.h"
+#include "engine/planned_moves.h"
 
-namespace vedette {
+namespace vedette::engine {
 
-void Engine::catch_up(const detail::StepStart& start, Ticks step_begins) {
+void PlannedMoves::catch_up(const detail::StepStart& start, Ticks step_begins) {
   if (start.near.empty() && start.away.empty()) return;
   const Ticks now = books_.tick();
   for (const auto* const units : {&start.near, &start.away})
@@ -22,7 +22,7 @@ void Engine::catch_up(const detail::StepStart& start, Ticks step_begins) {
         restores.push_back({c, step_begins + first_use});
     }
   }
-  demand_.queues().restore(restores);
+  queues_.restore(restores);
   for (const auto& [chunks, first_use, tier] : start.away) {
     if (step_begins + first_use <= now) break;  // the latest first
     for (const ChunkIndex c : chunks)
@@ -30,4 +30,4 @@ void Engine::catch_up(const detail::StepStart& start, Ticks step_begins) {
   }
 }
 
-}  // namespace vedette
+}  // namespace vedette::engine

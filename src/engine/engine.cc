@@ -31,7 +31,10 @@ Engine::Engine(EngineOptions options)
       demand_(common, slow_, frames_, op_),
       in_place_(common, slow_, frames_, op_, demand_, options),
       maker_(common, slow_, frames_, demand_),
-      migrator_(common, {slow_, frames_, op_, demand_, in_place_, maker_}) {}
+      planned_(common, slow_, frames_, op_, demand_, in_place_),
+      migrator_(common, below()),
+      ops_(common, below(), planned_, migrator_),
+      unannounced_(common, slow_, frames_, op_, demand_) {}
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
@@ -64,160 +67,28 @@ Engine::~Engine() {
 
 // --- ops -------------------------------------------------------------------------------------------------------------
 
+std::uint64_t Engine::early_touches() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return figures_.early_touches();
+}
+
 void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
   const bool moves = !part.moves.fetches.empty() || !part.moves.departures.empty() || !part.moves.made.empty() ||
                      !part.moves.in_place.empty();
   if (part.repeats && !moves && part.start == nullptr &&
       begin_quick_op(part.tick, op, name, part.operands, part.frames_to_come))
     return;
-  std::unique_lock lock(mutex_);
-  op_.disturb();
-  VEDETTE_ASSERT(!books_.in_op());
-  op_.begin(op, name);
-  enter_and_await(lock, part);
-  in_place_.slow_down_unlocking(lock);
+  ops_.begin(op, name, part);
 }
 
-// The end of one op and the beginning of another with the same name and number. The section needs its operands and
-// whatever was born in the op and lives. `between` is called without the lock.
 void Engine::continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
                          const std::function<void()>& between) {
-  std::unique_lock lock(mutex_);
-  op_.disturb();
-  VEDETTE_ASSERT(books_.in_op());
-  leave(departures);
-  if (between) {
-    lock.unlock();
-    between();
-    lock.lock();
-  }
-  enter_and_await(lock, part);
-  in_place_.slow_down_unlocking(lock);
+  ops_.go_on(departures, part, between);
 }
 
 void Engine::end_op(std::span<const OpMoves::Departure> departures) noexcept {
   if (departures.empty() && end_quick_op()) return;
-  const std::lock_guard lock(mutex_);
-  op_.disturb();
-  if (!books_.in_op()) return;
-  leave(departures);
-  if (demand_.can_start() || slow_.settles()) slow_.kick();
-  if (is_calm()) quick_.settle();
-}
-
-bool Engine::is_calm() const noexcept {
-  return books_.all_present() && !frames_.watched() && books_.in_flight() == 0 && demand_.is_empty() &&
-         !frames_.any_busy() && !slow_.settles() && !maker_.winds_down() && books_.frames() <= books_.pool().wanted();
-}
-
-void Engine::take_plan(const Part& part) {
-  if (op_.is_predicted() && part.ahead == nullptr) demand_.queues().forget_fetches();  // some of them were not due yet
-  op_.ahead().end();
-  if (part.ahead != nullptr) return take_expected(*part.ahead, part.step_begins);
-  for (const OpMoves::NextUse& use : part.moves.next_uses)
-    for (const ChunkIndex c : use.chunks) books_.set_next_use(c, part.step_begins + use.after);
-  for (const OpMoves::Fetch& fetch : part.moves.fetches)
-    for (const ChunkIndex c : fetch.chunks) {
-      books_.expect_unchanged(c, fetch.unchanged);
-      const Ticks use = books_.uses().told(c);  // overdue: of a step before, or of another plan
-      demand_.queues().fetch({c, use > books_.tick() ? use : never});
-    }
-  if (part.start != nullptr) catch_up(*part.start, part.step_begins);
-}
-
-// Chunks that are in fast memory by now stay there.
-void Engine::settle(const OpMoves::Departure& move) {
-  const TierIndex target = move.dead ? TierIndex{} : move.target;
-  for (const ChunkIndex c : move.chunks) {
-    in_place_.take_back(c);
-    const Books::Chunk& chunk = books_[c];
-    const bool leaves = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
-    if (leaves && chunk.slot) slow_.settle(*chunk.slot, target);
-  }
-}
-
-void Engine::enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part) {
-  op_.enter(part);
-  take_plan(part);
-  in_place_.use(part.moves.in_place);
-  const std::span<const ChunkRange> operands = part.operands;
-  std::size_t missing = 0;
-  for (const ChunkRange range : operands)
-    for (const ChunkIndex c : range) {
-      if (books_[c].live == 0 || books_.used_in_place(c)) continue;
-      frames_.pin(c);
-      missing += books_.present(c) ? 0 : 1;
-    }
-  if (!part.planned) mark_changes(operands, part.written);
-  op_.go_paged_unless_it_fits();
-  if (!books_.paged()) make_room_ahead(missing);
-  if (missing == 0 || books_.paged()) {
-    demand_.start_soon();
-    return;
-  }
-  const Nanoseconds began = program_.now();
-  for (const ChunkRange range : operands)
-    for (const ChunkIndex c : range)
-      if (!books_.present(c)) demand_.request(c);
-  demand_.op_waits(true);
-  slow_.kick();
-  migrator_.await(lock, [&] {
-    if (books_.paged()) return true;  // another thread's allocation made the op too large for the budget
-    for (const ChunkRange range : operands)
-      for (const ChunkIndex c : range)
-        if (!books_.present(c)) return false;
-    return true;
-  });
-  demand_.op_waits(false);
-  op_.add_stall(began, false);
-}
-
-void Engine::leave(std::span<const OpMoves::Departure> departures) {
-  for (const ChunkIndex c : covered_)
-    if (books_[c].state == ChunkState::covered) {
-      frames_.make_resident(c);
-      books_.set_touched(c, false);  // by the op's end, not by a thread
-    }
-  covered_.clear();
-  op_.leave();
-  in_place_.let_strayed_leave();
-  if (books_.frames() > books_.pool().wanted()) arrived_.notify_all();  // its operands may leave now
-  for (const OpMoves::Departure& departure : departures) {
-    if (departure.source.value != 0) {
-      settle(departure);
-      continue;
-    }
-    for (const ChunkIndex c : departure.chunks) demand_.let_leave(c, departure.dead ? TierIndex{} : departure.target);
-  }
-  make_room_ahead(0);
-}
-
-void Engine::observe(std::span<const ChunkRange> operands) noexcept {
-  const std::lock_guard lock(mutex_);
-  op_.disturb();
-  const bool coverable = !frames_.watched() && books_.in_op() && !books_.paged();
-  for (const ChunkRange range : operands)
-    for (const ChunkIndex c : range) {
-      const Books::Chunk& chunk = books_[c];
-      if (coverable && chunk.state == ChunkState::resident && chunk.live > 0 && books_.operand(chunk) &&
-          chunk.holds == 0 && !chunk.busy && frames_.hide(c, chunk.frame)) {
-        books_.covered(c);
-        covered_.push_back(c);
-      }
-      books_.set_touched(c, chunk.state != ChunkState::covered);
-    }
-}
-
-bool Engine::was_touched(ChunkRange operand) const noexcept {
-  const std::lock_guard lock(mutex_);
-  for (const ChunkIndex c : operand)
-    if (books_[c].touched) return true;
-  return false;
-}
-
-std::uint64_t Engine::early_touches() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return figures_.early_touches();
+  ops_.end(departures);
 }
 
 // --- tracking --------------------------------------------------------------------------------------------------------
@@ -263,11 +134,7 @@ void Engine::expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex c) no
 
 void Engine::forget_plan() noexcept {
   const std::lock_guard lock(mutex_);
-  demand_.queues().forget_plan();
-  op_.ahead().end();
-  frames_.make_resident_all();
-  in_place_.take_all_back();
-  books_.forget_next_uses();
+  planned_.forget();
 }
 
 void Engine::begin_step(std::uint64_t step) {

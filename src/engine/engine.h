@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "base/indexed.h"
+#include "engine/announced_ops.h"
 #include "engine/chunk_scratch.h"
 #include "engine/common.h"
 #include "engine/demand.h"
@@ -40,8 +41,10 @@
 #include "engine/maker.h"
 #include "engine/migrator.h"
 #include "engine/options.h"
+#include "engine/planned_moves.h"
 #include "engine/running_op.h"
 #include "engine/slow_tier.h"
+#include "engine/unannounced.h"
 #include "moves/executor.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
@@ -71,7 +74,7 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   // Once; the memory's fault sink is fault(). Returns the habits of each slow tier, measured with frames that are not
   // in use yet. `register_frames`: for I/O, where the memory allows it; frames that are registered cannot be converted.
   std::vector<LinkHabits> start(std::unique_ptr<ChunkMemory> memory, bool register_frames = true);
-  void fault(const Fault& fault) noexcept;
+  void fault(const Fault& fault) noexcept { unannounced_.serve(fault); }
   // The dead give back their frames' memory from now on. More than `most` stay only where chunks cannot leave.
   std::uint32_t wind_down(std::uint32_t most) noexcept override;
   std::uint32_t may_keep() const noexcept override;
@@ -110,8 +113,10 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   std::uint64_t early_touches() const noexcept override;  // faults of an op's operands that its section did not name
   // Operands are covered (hidden, with their frames) until a thread touches them. A chunk that cannot be covered counts
   // as touched. The end of the op uncovers them.
-  void observe(std::span<const ChunkRange> operands) noexcept override;
-  bool was_touched(ChunkRange operand) const noexcept override;  // some chunk of it, since it was covered
+  void observe(std::span<const ChunkRange> operands) noexcept override { ops_.observe(operands); }
+  bool was_touched(ChunkRange operand) const noexcept override {
+    return ops_.was_touched(operand);
+  }  // some chunk of it, since it was covered
   std::uint32_t slow_tiers() const noexcept { return slow_.tiers(); }
   bool lends() const noexcept { return slow_.lends(); }      // ops may use in place what lies in the first slow tier
   Program& program() noexcept override { return program_; }  // whose clock times faults, too
@@ -156,21 +161,9 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
-  // --- the program's side (engine.cc, births.cc, faults.cc) ---
-  void stray(ChunkIndex chunk, const Fault& fault) noexcept;
-  void count_fault(const Fault& fault);
-  // an op or a section
-  void enter_and_await(std::unique_lock<std::mutex>& lock, const Part& part);
-  void leave(std::span<const OpMoves::Departure> departures);
-  bool is_calm() const noexcept;  // nothing is away, moves or waits
-  void settle(const OpMoves::Departure& move);
-  void take_plan(const Part& part);
-  void catch_up(const detail::StepStart& start, Ticks step_begins);  // catching_up.cc
-  void take_expected(const Ahead& ahead, Ticks step_begins);         // expected.cc
-  void mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written);
-  void sort_fetches();
-  Ticks busy_until(double ns_of_fetch);
-  void make_room_ahead(std::size_t missing);  // operands, and what is expected
+  engine::Migrator::Below below() noexcept { return {slow_, frames_, op_, demand_, in_place_, maker_}; }
+
+  // --- tensors (births.cc) ---
   void count_birth(ChunkRange range);
   std::optional<Error> await_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
   void let_die(ChunkRange range);
@@ -190,8 +183,10 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   engine::Demand demand_;
   engine::OperandsInPlace in_place_;
   engine::Maker maker_;
+  engine::PlannedMoves planned_;
   engine::Migrator migrator_;
-  std::vector<ChunkIndex> covered_;  // chunks that observe() hid
+  engine::AnnouncedOps ops_;
+  engine::UnannouncedAccesses unannounced_;
   ChunkScratch scratch_{*this};
 };
 

@@ -2,9 +2,9 @@
 // those that are used last leave before their room is wanted. A wrong expectation costs transfers.
 #include <algorithm>
 
-#include "engine/engine.h"
+#include "engine/planned_moves.h"
 
-namespace vedette {
+namespace vedette::engine {
 namespace {
 
 // In nanoseconds, by the slowest tier.
@@ -24,44 +24,34 @@ const auto chunk_of = [](const auto& coming) { return coming.chunk; };
 
 }  // namespace
 
-void Engine::take_expected(const Ahead& ahead, Ticks step_begins) {
+void PlannedMoves::take_prediction(const detail::Ahead& ahead, Ticks step_begins) {
   op_.predict(moves::outlook_of(ahead, step_begins));
-  if (ahead.anew) demand_.queues().forget_fetches();
-  for (const OpMoves::NextUse& use : ahead.next_uses)
+  if (ahead.anew) queues_.forget_fetches();
+  for (const detail::OpMoves::NextUse& use : ahead.next_uses)
     for (const ChunkIndex c : use.chunks)
       books_.expect_use(c, step_begins + use.after, use.dead_at ? step_begins + *use.dead_at : never);
-  for (const OpMoves::Fetch& fetch : ahead.fetches)
+  for (const detail::OpMoves::Fetch& fetch : ahead.fetches)
     for (const ChunkIndex c : fetch.chunks) {
       const ChunkState state = books_[c].state;
       books_.plan_to_stay(c);
       if (state == ChunkState::hidden) frames_.make_resident(c);
       if (state != ChunkState::away && state != ChunkState::evicting) continue;
       books_.expect_unchanged(c, fetch.unchanged);
-      demand_.queues().fetch({c});
+      queues_.fetch({c});
     }
 }
 
-// A chunk that comes to be read alone is not written when it leaves.
-void Engine::mark_changes(std::span<const ChunkRange> operands, std::span<const ChunkRange> written) {
-  for (const ChunkRange range : operands)
-    for (const ChunkIndex c : range)
-      if (books_[c].state == ChunkState::away) books_.expect_unchanged(c, true);
-  for (const ChunkRange range : written)
-    for (const ChunkIndex c : range)
-      if (books_[c].live > 0) books_.may_change(c);
-}
-
 // The chunks still to come, in order of need.
-void Engine::sort_fetches() {
-  std::erase_if(demand_.queues().fetches(), [&](const MoveQueues::Coming& coming) {
+void PlannedMoves::sort_fetches() {
+  std::erase_if(queues_.fetches(), [&](const MoveQueues::Coming& coming) {
     const Books::Chunk& chunk = books_[coming.chunk];
     const bool comes = chunk.state == ChunkState::away || chunk.state == ChunkState::evicting;
     return chunk.live == 0 || !comes || books_.operand(chunk);  // operands are urgent
   });
-  op_.ahead().sort(demand_.queues().fetches(), books_.uses(), chunk_of);
+  op_.ahead().sort(queues_.fetches(), books_.uses(), chunk_of);
 }
 
-Ticks Engine::busy_until(double ns_of_fetch) {
+Ticks PlannedMoves::busy_until(double ns_of_fetch) {
   return op_.ahead().busy_until(books_.tick(), books_.used().size(), [&] {
     std::vector<std::pair<Ticks, double>> transfers;
     for (const Ticks use : books_.uses_to_come()) transfers.emplace_back(use, ns_of_fetch);
@@ -71,21 +61,21 @@ Ticks Engine::busy_until(double ns_of_fetch) {
 
 // Between two ops, so that nothing is hidden beside a thread that computes. As an op begins, for what is fetched beside
 // it; as it ends, also for what will be born in the next one.
-void Engine::make_room_ahead(std::size_t missing) {
+void PlannedMoves::make_room_ahead(std::size_t missing) {
   constexpr std::size_t most_fetches = 16;  // chunks: more do not start before the next op ends
   constexpr double early = 2;               // a fetch is due when half of the time until its op is needed
   if (!op_.is_predicted() || frames_.watched()) return;
   sort_fetches();
   const moves::Outlook& outlook = op_.ahead().outlook();
   const ChunkMoves one = moves_of(chunk_bytes_, slow_.slowest().speed);
-  op_.set_due(op_.ahead().due(demand_.queues().fetches(), books_.uses(), chunk_of,
-                              [&](ChunkIndex) { return early * one.in_and_out; }));
+  op_.set_due(
+      op_.ahead().due(queues_.fetches(), books_.uses(), chunk_of, [&](ChunkIndex) { return early * one.in_and_out; }));
   const std::size_t births = outlook.births + (books_.in_op() ? 0 : outlook.next_births),
                     fetches = outlook.makes_room
-                                  ? std::min(demand_.queues().fetches_before(op_.due(), books_.uses()), most_fetches)
+                                  ? std::min(queues_.fetches_before(op_.due(), books_.uses()), most_fetches)
                                   : 0,
                     wanted = missing + births + fetches;
-  const std::size_t coming = books_.available() + books_.evicting() + demand_.queues().evictions();
+  const std::size_t coming = books_.available() + books_.evicting() + queues_.evictions();
   if (wanted <= coming) return;
   const std::size_t lacking = wanted - coming, for_fetches = std::min(lacking, fetches);
   const auto leave = [&](Ticks unused_until, std::size_t most) {
@@ -97,4 +87,4 @@ void Engine::make_room_ahead(std::size_t missing) {
   leave(busy, for_fetches);
 }
 
-}  // namespace vedette
+}  // namespace vedette::engine

@@ -1,14 +1,13 @@
-// Accesses that no op announced.
-#include <algorithm>
+#include "engine/unannounced.h"
+
 #include <array>
 #include <cstdio>
 
 #include "base/assert.h"
-#include "engine/engine.h"
 
-namespace vedette {
+namespace vedette::engine {
 
-void Engine::fault(const Fault& fault) noexcept {
+void UnannouncedAccesses::serve(const Fault& fault) noexcept {
   std::unique_lock lock(mutex_);
   if (ends_) return;  // the memory is ending or has ended, and wakes all waiting threads itself
   const ChunkIndex c = fault.chunk;
@@ -17,10 +16,10 @@ void Engine::fault(const Fault& fault) noexcept {
     frames_.wake(c);
     return;
   }
-  if (chunk.live == 0) return stray(c, fault);
+  if (chunk.live == 0) return stray(fault);
   if (chunk.state == ChunkState::covered) return frames_.make_resident(c);  // and no fault of the plan
   frames_.tell(fault);
-  if (!chunk.wanted) count_fault(fault);
+  if (!chunk.wanted) figures_.faulted(fault, op_.index(), !books_.paged() && op_.names(c));
   if (fault.write) books_.may_change(c);
   books_.fault(c);
   demand_.request(c);
@@ -28,15 +27,11 @@ void Engine::fault(const Fault& fault) noexcept {
   slow_.kick();
 }
 
-void Engine::count_fault(const Fault& fault) {
-  figures_.faulted(fault, op_.index(), !books_.paged() && op_.names(fault.chunk));
-}
-
 // A fault message can be stale: its thread may already have been woken and have freed the tensor. The page's waiters
 // are woken; a thread that still waits faults again. After 256 such faults the access is a bug in the program.
-void Engine::stray(ChunkIndex c, const Fault& fault) noexcept {
+void UnannouncedAccesses::stray(const Fault& fault) noexcept {
   constexpr std::uint32_t most_late = 256;
-  if (books_.stray(c) > most_late) {
+  if (books_.stray(fault.chunk) > most_late) {
     std::array<char, 160> sentence;
     std::snprintf(sentence.data(), sentence.size(),
                   "the program touched memory of the arena that belongs to no tensor (freed, or never allocated), in "
@@ -44,7 +39,7 @@ void Engine::stray(ChunkIndex c, const Fault& fault) noexcept {
                   static_cast<const void*>(fault.address));
     die(sentence.data());
   }
-  frames_.wake(c);
+  frames_.wake(fault.chunk);
 }
 
-}  // namespace vedette
+}  // namespace vedette::engine
