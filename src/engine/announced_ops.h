@@ -26,7 +26,7 @@ class AnnouncedOps : PartOfEngine {
   using Part = detail::Executor::Part;
   using Departures = std::span<const detail::OpMoves::Departure>;
 
-  AnnouncedOps(Common& engine, const Migrator::Below& below, PlannedMoves& planned, Migrator& migrator)
+  AnnouncedOps(Common& engine, const Below& below, PlannedMoves& planned, Migrator& migrator)
       : PartOfEngine(engine),
         slow_(below.slow),
         frames_(below.frames),

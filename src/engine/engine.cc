@@ -24,7 +24,6 @@ Engine::Engine(EngineOptions options)
                  .books = Books(options.chunks, options.frames),
                  .figures = Figures(program_of(options), options.chunk_bytes, options.frames, options.observer)}},
       PartOfEngine(common),
-      most_frames_(std::max(options.frames, options.most_frames)),
       slow_(common, std::move(options.store), options.habits),
       frames_(common),
       op_(common, frames_),
@@ -34,7 +33,9 @@ Engine::Engine(EngineOptions options)
       planned_(common, slow_, frames_, op_, demand_, in_place_),
       migrator_(common, below()),
       ops_(common, below(), planned_, migrator_),
-      unannounced_(common, slow_, frames_, op_, demand_) {}
+      unannounced_(common, slow_, frames_, op_, demand_),
+      tensors_(common, below(), migrator_),
+      budget_(common, below(), migrator_, std::max(options.frames, options.most_frames)) {}
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
   std::unique_lock lock(mutex_);
@@ -42,7 +43,7 @@ std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool 
   common.memory = std::move(memory);
   traits_.serves_system_calls = memory_->reach().system_calls;
   slow_.start();
-  most_frames_ = std::min(most_frames_, std::max(books_.frames(), memory_->most_frames()));
+  budget_.start();
   books_.pool().begin_with(memory_->made());
   if (by_hand_) {
     slow_.measure();

@@ -33,6 +33,7 @@
 
 #include "base/indexed.h"
 #include "engine/announced_ops.h"
+#include "engine/budget.h"
 #include "engine/chunk_scratch.h"
 #include "engine/common.h"
 #include "engine/demand.h"
@@ -44,6 +45,7 @@
 #include "engine/planned_moves.h"
 #include "engine/running_op.h"
 #include "engine/slow_tier.h"
+#include "engine/tensors.h"
 #include "engine/unannounced.h"
 #include "moves/executor.h"
 #include "os/chunk_memory.h"
@@ -76,10 +78,10 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   std::vector<LinkHabits> start(std::unique_ptr<ChunkMemory> memory, bool register_frames = true);
   void fault(const Fault& fault) noexcept { unannounced_.serve(fault); }
   // The dead give back their frames' memory from now on. More than `most` stay only where chunks cannot leave.
-  std::uint32_t wind_down(std::uint32_t most) noexcept override;
-  std::uint32_t may_keep() const noexcept override;
-  Bytes budget() const noexcept override;
-  Result<Resized> resize(Bytes budget, Caller caller) override;
+  std::uint32_t wind_down(std::uint32_t most) noexcept override { return budget_.wind_down(most); }
+  std::uint32_t may_keep() const noexcept override { return budget_.may_keep(); }
+  Bytes budget() const noexcept override { return budget_.now(); }
+  Result<Resized> resize(Bytes budget, Caller caller) override { return budget_.resize(budget, caller); }
   void run_once() noexcept { migrator_.run_once(); }  // EngineOptions::by_hand: starts moves, then takes completions
 
   // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, recomputations, another
@@ -90,10 +92,10 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
   // Errors: out_of_memory when nothing can be evicted any more, or the slow tier has no room for as many living chunks.
-  Result<void> born(ChunkRange chunks, Bytes = {}) override;
-  void died(ChunkRange chunks) noexcept override;
-  Result<void> hold(ChunkRange chunks) override;
-  void release_hold(ChunkRange chunks) noexcept override;
+  Result<void> born(ChunkRange chunks, Bytes = {}) override { return tensors_.born(chunks); }
+  void died(ChunkRange chunks) noexcept override { tensors_.died(chunks); }
+  Result<void> hold(ChunkRange chunks) override { return tensors_.hold(chunks); }
+  void release_hold(ChunkRange chunks) noexcept override { tensors_.release_hold(chunks); }
 
   // --- ops -----------------------------------------------------------------------------------------------------------
   // The operands are resident when this returns, unless the op needs more than the budget; then it runs paged. Fetches
@@ -161,22 +163,8 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
-  engine::Migrator::Below below() noexcept { return {slow_, frames_, op_, demand_, in_place_, maker_}; }
+  engine::Below below() noexcept { return {slow_, frames_, op_, demand_, in_place_, maker_}; }
 
-  // --- tensors (births.cc) ---
-  void count_birth(ChunkRange range);
-  std::optional<Error> await_room(std::unique_lock<std::mutex>& lock, ChunkIndex chunk, ChunkIndex limit);
-  void let_die(ChunkRange range);
-  void drop_hold(ChunkRange range);
-  Error no_room();  // why
-  Error too_much_held(std::uint32_t more) const;
-
-  // --- another budget (resize.cc) ---
-  void await_shrunk(std::unique_lock<std::mutex>& lock, bool for_op_to_end);
-  void await_unregistered(std::unique_lock<std::mutex>& lock);  // of frames for I/O; waits
-  std::string what_holds_more_than(std::uint32_t frames) const;
-
-  std::uint32_t most_frames_;
   engine::SlowTier slow_;
   engine::Frames frames_;
   engine::RunningOp op_;
@@ -187,6 +175,8 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   engine::Migrator migrator_;
   engine::AnnouncedOps ops_;
   engine::UnannouncedAccesses unannounced_;
+  engine::Tensors tensors_;
+  engine::Budget budget_;
   ChunkScratch scratch_{*this};
 };
 

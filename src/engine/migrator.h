@@ -22,16 +22,17 @@
 
 namespace vedette::engine {
 
+struct Below {  // the migrator and the program's side
+  SlowTier& slow;
+  Frames& frames;
+  RunningOp& op;
+  Demand& demand;
+  OperandsInPlace& in_place;
+  Maker& maker;
+};
+
 class Migrator : PartOfEngine {
  public:
-  struct Below {
-    SlowTier& slow;
-    Frames& frames;
-    RunningOp& op;
-    Demand& demand;
-    OperandsInPlace& in_place;
-    Maker& maker;
-  };
   Migrator(Common& engine, const Below& below)
       : PartOfEngine(engine),
         slow_(below.slow),

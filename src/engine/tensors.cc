@@ -1,12 +1,12 @@
-// Tensors come and go in the engine's chunks, and keep some of them in place.
+#include "engine/tensors.h"
+
 #include <algorithm>
 
 #include "base/readable.h"
-#include "engine/engine.h"
 
-namespace vedette {
+namespace vedette::engine {
 
-void Engine::count_birth(ChunkRange range) {
+void Tensors::count_birth(ChunkRange range) {
   op_.counts_birth(range.size());
   for (const ChunkIndex c : range) {
     books_.birth(c);
@@ -15,7 +15,7 @@ void Engine::count_birth(ChunkRange range) {
   if (books_.in_op()) op_.go_paged_unless_it_fits();
 }
 
-Result<void> Engine::born(ChunkRange range, Bytes) {
+Result<void> Tensors::born(ChunkRange range) {
   std::unique_lock lock(mutex_);
   while (!slow_.has_slots_for(range.size())) {
     lock.unlock();
@@ -56,7 +56,7 @@ Result<void> Engine::born(ChunkRange range, Bytes) {
 }
 
 // Returns when `c` is resident or may be tried again. `limit`: the end of the range that is being born.
-std::optional<Error> Engine::await_room(std::unique_lock<std::mutex>& lock, ChunkIndex c, ChunkIndex limit) {
+std::optional<Error> Tensors::await_room(std::unique_lock<std::mutex>& lock, ChunkIndex c, ChunkIndex limit) {
   if (books_[c].state != ChunkState::unbacked) demand_.request(c);
   std::uint32_t lacking = 0;
   for (const ChunkIndex rest : ChunkRange(c, limit)) lacking += books_[rest].state == ChunkState::unbacked ? 1u : 0u;
@@ -77,7 +77,7 @@ std::optional<Error> Engine::await_room(std::unique_lock<std::mutex>& lock, Chun
   return std::nullopt;
 }
 
-Error Engine::no_room() {
+Error Tensors::no_room() {
   if (!failed_writes_.last())
     return {.cause = Cause::out_of_memory,
             .message = "no room in fast memory: everything resident is held; use a larger budget"};
@@ -85,12 +85,12 @@ Error Engine::no_room() {
   return *failed_writes_.last();
 }
 
-void Engine::died(ChunkRange range) noexcept {
+void Tensors::died(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
   let_die(range);
 }
 
-void Engine::let_die(ChunkRange range) {
+void Tensors::let_die(ChunkRange range) {
   op_.hand_over();
   op_.counts_death();
   bool freed = false;
@@ -104,7 +104,7 @@ void Engine::let_die(ChunkRange range) {
   demand_.start_soon();
 }
 
-Result<void> Engine::hold(ChunkRange range) {
+Result<void> Tensors::hold(ChunkRange range) {
   std::unique_lock lock(mutex_);
   op_.hand_over();
   const auto all_held = [&] {
@@ -116,7 +116,7 @@ Result<void> Engine::hold(ChunkRange range) {
     in_place_.take_back(c);
     books_.hold(c);
   }
-  const bool fits = books_.held() + engine::Demand::least_unheld <= books_.frames();
+  const bool fits = books_.held() + Demand::least_unheld <= books_.frames();
   if (fits) {
     for (const ChunkIndex c : range)
       if (!books_.present(c)) demand_.request(c);
@@ -132,19 +132,19 @@ Result<void> Engine::hold(ChunkRange range) {
   return {};
 }
 
-Error Engine::too_much_held(std::uint32_t more) const {
+Error Tensors::too_much_held(std::uint32_t more) const {
   const auto size = [&](std::uint64_t chunks) { return readable({chunks * chunk_bytes_.value}); };
   return {.cause = Cause::out_of_memory,
           .message = "memory of " + size(more) + " cannot be kept in fast memory, which is " + size(books_.frames()) +
                      " with " + size(books_.held() - more) + " held already; use a larger budget"};
 }
 
-void Engine::release_hold(ChunkRange range) noexcept {
+void Tensors::release_hold(ChunkRange range) noexcept {
   const std::lock_guard lock(mutex_);
   drop_hold(range);
 }
 
-void Engine::drop_hold(ChunkRange range) {
+void Tensors::drop_hold(ChunkRange range) {
   op_.hand_over();
   for (const ChunkIndex c : range) {
     if (books_.release(c)) frames_.tell_hold(c);
@@ -152,4 +152,4 @@ void Engine::drop_hold(ChunkRange range) {
   slow_.kick();
 }
 
-}  // namespace vedette
+}  // namespace vedette::engine
