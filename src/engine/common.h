@@ -1,8 +1,6 @@
 // The engine's parts have this in common: the memory, the books, figures and words, and the one lock.
 //
-// Parts call only those that were made before them. A part below says what happened by what it returns.
-//
-//   SlowTier < Frames < RunningOp < Demand < OperandsInPlace < Maker < Migrator < the program's side
+// A part calls only those below it (engine.h draws them). One below says what happened by what it returns.
 //
 // Thread rule: every function of a part is called with the lock, unless it says that it takes the lock itself.
 #pragma once
@@ -59,7 +57,7 @@ struct Common {
   const Words words;
   std::unique_ptr<ChunkMemory> memory = nullptr;  // from Engine::start() to the engine's end
 
-  std::mutex mutex = {};                 // guards all that follows
+  mutable std::mutex mutex = {};         // guards all that follows
   std::condition_variable arrived = {};  // something became resident or free
   Books books;
   Figures figures;

@@ -1,5 +1,3 @@
-// The side of the engine that the program sees: ops, faults, plans and figures. Tensors come and go in births.cc, moves
-// start and end in migrator.cc.
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -17,60 +15,62 @@ Program& program_of(const EngineOptions& options) {
 
 Engine::Engine(EngineOptions options)
     : Executor({.predicts = true, .replays = options.program != nullptr && options.program != &host_program()}),
-      HasCommon{{.chunk_bytes = options.chunk_bytes,
-                 .program = program_of(options),
-                 .by_hand = options.by_hand,
-                 .words = engine::Words(options),
-                 .books = Books(options.chunks, options.frames),
-                 .figures = Figures(program_of(options), options.chunk_bytes, options.frames, options.observer)}},
-      PartOfEngine(common),
-      slow_(common, std::move(options.store), options.habits),
-      frames_(common),
-      op_(common, frames_),
-      demand_(common, slow_, frames_, op_),
-      in_place_(common, slow_, frames_, op_, demand_, options),
-      maker_(common, slow_, frames_, demand_),
-      planned_(common, slow_, frames_, op_, demand_, in_place_),
-      migrator_(common, below()),
-      ops_(common, below(), planned_, migrator_),
-      unannounced_(common, slow_, frames_, op_, demand_),
-      tensors_(common, below(), migrator_),
-      budget_(common, below(), migrator_, std::max(options.frames, options.most_frames)) {}
+      common_{.chunk_bytes = options.chunk_bytes,
+              .program = program_of(options),
+              .by_hand = options.by_hand,
+              .words = engine::Words(options),
+              .books = Books(options.chunks, options.frames),
+              .figures = Figures(program_of(options), options.chunk_bytes, options.frames, options.observer)},
+      slow_(common_, std::move(options.store), options.habits),
+      frames_(common_),
+      op_(common_, frames_),
+      demand_(common_, slow_, frames_, op_),
+      in_place_(common_, slow_, frames_, op_, demand_, options),
+      maker_(common_, slow_, frames_, demand_),
+      planned_(common_, slow_, frames_, op_, demand_, in_place_),
+      migrator_(common_, below_),
+      ops_(common_, below_, planned_, migrator_),
+      unannounced_(common_, slow_, frames_, op_, demand_),
+      tensors_(common_, below_, migrator_),
+      budget_(common_, below_, migrator_, std::max(options.frames, options.most_frames)),
+      scratch_(common_, frames_, op_, demand_, tensors_),
+      watched_(common_, below_, migrator_) {}
 
 std::vector<LinkHabits> Engine::start(std::unique_ptr<ChunkMemory> memory, bool register_frames) {
-  std::unique_lock lock(mutex_);
-  VEDETTE_ASSERT(memory_ == nullptr);
-  common.memory = std::move(memory);
-  traits_.serves_system_calls = memory_->reach().system_calls;
+  std::unique_lock lock(common_.mutex);
+  VEDETTE_ASSERT(common_.memory == nullptr);
+  common_.memory = std::move(memory);
+  traits_.serves_system_calls = common_.memory->reach().system_calls;
   slow_.start();
+  traits_.lends = slow_.lends();
   budget_.start();
-  books_.pool().begin_with(memory_->made());
-  if (by_hand_) {
+  common_.books.pool().begin_with(common_.memory->made());
+  if (common_.by_hand) {
     slow_.measure();
     return slow_.habits();
   }
   migrator_.start(register_frames);
-  arrived_.wait(lock, [&] { return slow_.measured(); });
+  common_.arrived.wait(lock, [&] { return slow_.measured(); });
   if (!slow_.registered()) maker_.start();
   return slow_.habits();
 }
 
 Engine::~Engine() {
-  if (memory_ != nullptr) quiesce();
+  if (common_.memory != nullptr) quiesce();
   {
-    const std::lock_guard lock(mutex_);
-    common.ends = true;  // faults that are told from here on are late: fault() leaves them alone
+    const std::lock_guard lock(common_.mutex);
+    common_.ends = true;  // faults that are told from here on are late: fault() leaves them alone
   }
   maker_.join();
   migrator_.join();
-  common.memory.reset();  // no fault is told any more
+  common_.memory.reset();  // no fault is told any more
 }
 
 // --- ops -------------------------------------------------------------------------------------------------------------
 
 std::uint64_t Engine::early_touches() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return figures_.early_touches();
+  const std::lock_guard lock(common_.mutex);
+  return common_.figures.early_touches();
 }
 
 void Engine::begin_op(OpIndex op, std::string_view name, const Part& part) {
@@ -92,117 +92,79 @@ void Engine::end_op(std::span<const OpMoves::Departure> departures) noexcept {
   ops_.end(departures);
 }
 
-// --- tracking --------------------------------------------------------------------------------------------------------
-
-void Engine::set_watch(FrameWatch* watch) noexcept {
-  const std::lock_guard lock(mutex_);
-  op_.disturb();
-  in_place_.take_all_back();  // it sees frames alone
-  frames_.set_watch(watch);
-}
-
-Result<void> Engine::convert(FrameKind kind) noexcept {
-  std::unique_lock lock(mutex_);
-  VEDETTE_ASSERT(!frames_.watched() && !maker_.winds_down());
-  if (memory_->trackable() == nullptr) {
-    return Error{.cause = Cause::unavailable, .message = "this memory has one kind of frames"};
-  }
-  if (kind != FrameKind::fast && slow_.registered()) {
-    return Error{.cause = Cause::unavailable,
-                 .message = "frames that are registered for I/O cannot change their memory"};
-  }
-  migrator_.await_all_moves(lock);
-  op_.disturb();
-  frames_.make_resident_all();
-  while (const auto frame = frames_.take_idle()) books_.give_free(*frame);  // bytes of the dead need not be copied
-  for (FrameIndex f; f.value < figures_.frames(); ++f.value) {
-    if (!books_.pool().has_memory(f)) continue;
-    const std::optional<ChunkIndex> shown_at = books_.owner(f);
-    if (auto converted = memory_->trackable()->convert(f, shown_at, kind, shown_at.has_value()); !converted)
-      return converted;
-  }
-  maker_.make_from_now_on(kind);
-  return {};
-}
-
-void Engine::expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex c) noexcept {
-  const std::lock_guard lock(mutex_);
-  Trackable* const trackable = memory_->trackable();
-  if (trackable != nullptr && books_[c].state == ChunkState::resident) trackable->expect_writes(begin, bytes);
-}
-
 // --- plans and figures -----------------------------------------------------------------------------------------------
 
 void Engine::forget_plan() noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(common_.mutex);
   planned_.forget();
 }
 
 void Engine::begin_step(std::uint64_t step) {
-  const std::lock_guard lock(mutex_);
-  figures_.begin_step(step);
+  const std::lock_guard lock(common_.mutex);
+  common_.figures.begin_step(step);
   op_.begin_step();
   maker_.step_begins();
-  if (failed_writes_.forgive()) books_.forgive_writes();
+  if (common_.failed_writes.forgive()) common_.books.forgive_writes();
 }
 
 void Engine::tell_what_did_not_fit() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(common_.mutex);
   op_.tell_what_did_not_fit();
 }
 
 void Engine::end_step() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(common_.mutex);
   op_.end_step();
 }
 
 std::vector<detail::InPlaceUse> Engine::take_uses_in_place() noexcept {
-  const std::lock_guard lock(mutex_);
-  return figures_.take_uses_in_place();
+  const std::lock_guard lock(common_.mutex);
+  return common_.figures.take_uses_in_place();
 }
 
-Nanoseconds Engine::stalled_since_last_asked() noexcept { return figures_.take_stalls(); }
+Nanoseconds Engine::stalled_since_last_asked() noexcept { return common_.figures.take_stalls(); }
 
 Counters Engine::counters() const noexcept {
-  const std::lock_guard lock(mutex_);
-  Counters now = figures_.counters();
-  now.ops += quick_.ops();
+  const std::lock_guard lock(common_.mutex);
+  Counters now = common_.figures.counters();
+  now.ops += common_.quick.ops();
   now.moved_between_slow_tiers.value = slow_.bytes_between_tiers();
-  now.resident_bytes.value = std::uint64_t{books_.frames() - books_.available()} * chunk_bytes_.value;
+  now.resident_bytes.value =
+      std::uint64_t{common_.books.frames() - common_.books.available()} * common_.chunk_bytes.value;
   return now;
 }
 
 std::optional<Error> Engine::take_error() noexcept {
-  const std::lock_guard lock(mutex_);
-  return failed_writes_.take_untold();
+  const std::lock_guard lock(common_.mutex);
+  return common_.failed_writes.take_untold();
 }
 
 std::uint32_t Engine::largest_op_chunks() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return books_.largest_op_chunks();
+  const std::lock_guard lock(common_.mutex);
+  return common_.books.largest_op_chunks();
 }
 
 std::uint32_t Engine::held_chunks() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return books_.held();
+  const std::lock_guard lock(common_.mutex);
+  return common_.books.held();
 }
 
 ChunkState Engine::state(ChunkIndex chunk) const noexcept {
-  const std::lock_guard lock(mutex_);
-  return books_[chunk].state;
+  const std::lock_guard lock(common_.mutex);
+  return common_.books[chunk].state;
 }
 
 std::string Engine::mechanism() const {
-  return std::string(memory_->mechanism()) + "; " + std::string(slow_.mechanism());
+  return std::string(common_.memory->mechanism()) + "; " + std::string(slow_.mechanism());
 }
 
 void Engine::set_observer(Observer* observer) noexcept {
-  const std::lock_guard lock(mutex_);
-  figures_.set_observer(observer);
+  const std::lock_guard lock(common_.mutex);
+  common_.figures.set_observer(observer);
 }
 
 void Engine::quiesce() noexcept {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(common_.mutex);
   migrator_.await_all_moves(lock);
   frames_.make_resident_all();
 }

@@ -4,34 +4,34 @@
 //
 // The bytes of a frame in I/O are parked: no thread writes them.
 //
-// Threads that show and hide: a move in the page tables interrupts all threads that compute. It takes 16 to 24 us
-// instead of 2 beside two of them, and an interrupted thread stops the other at their barrier. Between two ops they
-// rest. So the thread that begins and ends ops shows arrived chunks and hides those that the plan evicts; the migrator
-// does both for threads that wait.
+// Engine is a thin door over its parts. A part calls only those below it, which return facts instead of calling back:
+//
+//   the program's side   Tensors        AnnouncedOps     UnannouncedAccesses   Budget   WatchedFrames   ChunkScratch
+//   what moves when      PlannedMoves   Migrator
+//   with what            OperandsInPlace, Maker
+//   why                  Demand over RunningOp
+//   where                Frames         SlowTier
+//   in common            common.h: the lock, the memory, books.h, figures.h
 //
 // Frames are made as they are needed, ahead of need by a thread of their own. A birth that finds none ready makes one
 // itself, and so does the migrator for a thread that waits. The migrator gives back those that no chunk needed for a
 // while (unused_frames.h).
 //
-// Thread rule: as Executor's; every function of its own may be called from any thread. One mutex
-// guards all; memory for frames is made without it, and an op for which there is nothing to do runs without it
-// (quick_op.h). No function unlocks a lock that its caller holds, but two kinds that take it and say so in their names.
-// With `await` it waits for an arrival, as a condition variable does. With `_unlocking` it is the migrator's own turn,
-// which calls the store and the memory without the lock.
+// Thread rule: as Executor's; every function of its own may be called from any thread. One mutex guards all; memory for
+// frames is made without it, and an op for which there is nothing to do runs without it (quick_op.h). No function
+// unlocks a lock that its caller holds, but two kinds that take it and say so in their names. With `await` it waits for
+// an arrival, as a condition variable does. With `_unlocking` it is the migrator's own turn, which calls the store and
+// the memory without the lock.
 #pragma once
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <vector>
 
-#include "base/indexed.h"
 #include "engine/announced_ops.h"
 #include "engine/budget.h"
 #include "engine/chunk_scratch.h"
@@ -47,28 +47,18 @@
 #include "engine/slow_tier.h"
 #include "engine/tensors.h"
 #include "engine/unannounced.h"
+#include "engine/watched_frames.h"
 #include "moves/executor.h"
 #include "os/chunk_memory.h"
 #include "os/program.h"
 #include "tier/link_habits.h"
-#include "tier/store.h"
 #include "vedette/observer.h"
 #include "vedette/result.h"
 
 namespace vedette {
 
-namespace engine {
-
-// The first base of Engine, since the parts of the others refer to it.
-struct HasCommon {
-  Common common;
-};
-
-}  // namespace engine
-
-class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfEngine {
+class Engine final : public detail::Executor {
  public:
-  using Ahead = detail::Ahead;
   using OpMoves = detail::OpMoves;
 
   explicit Engine(EngineOptions options);
@@ -85,9 +75,9 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void run_once() noexcept { migrator_.run_once(); }  // EngineOptions::by_hand: starts moves, then takes completions
 
   // Refused: moves to tiers that are not there, moves from a slow tier to a nearer slow one, recomputations, another
-  // order of ops. Operands may stay in the first slow tier (in_place) where it lends(), and in no other. The store does
-  // a move to a slower tier in the background. A drop is executed as an eviction: an op that lists a tensor as written
-  // may read it too (`w -= m` announces w as written), so that its bytes must survive.
+  // order of ops. Operands may stay in the first slow tier (in_place) where it can be used there (Traits::lends), and
+  // in no other. The store does a move to a slower tier in the background. A drop is executed as an eviction: an op
+  // that lists a tensor as written may read it too (`w -= m` announces w as written), so that its bytes must survive.
   Result<void> accepts(const Plan& plan) const override;
 
   // --- tensors come and go -------------------------------------------------------------------------------------------
@@ -107,31 +97,20 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   // `frames_to_come` live until the op ends.
   bool begin_quick_op(Ticks tick, OpIndex op, std::string_view name, std::span<const ChunkRange> operands,
                       std::span<const std::uint32_t> frames_to_come) {
-    return quick_.begin(tick, op, name, operands, frames_to_come);
+    return common_.quick.begin(tick, op, name, operands, frames_to_come);
   }
-  bool end_quick_op() noexcept { return quick_.end(); }
+  bool end_quick_op() noexcept { return common_.quick.end(); }
   void continue_op(std::span<const OpMoves::Departure> departures, const Part& part,
                    const std::function<void()>& between = {}) override;
   std::uint64_t early_touches() const noexcept override;  // faults of an op's operands that its section did not name
   // Operands are covered (hidden, with their frames) until a thread touches them. A chunk that cannot be covered counts
   // as touched. The end of the op uncovers them.
   void observe(std::span<const ChunkRange> operands) noexcept override { ops_.observe(operands); }
-  bool was_touched(ChunkRange operand) const noexcept override {
-    return ops_.was_touched(operand);
-  }  // some chunk of it, since it was covered
-  std::uint32_t slow_tiers() const noexcept { return slow_.tiers(); }
-  bool lends() const noexcept { return slow_.lends(); }      // ops may use in place what lies in the first slow tier
-  Program& program() noexcept override { return program_; }  // whose clock times faults, too
-
-  // --- drops (drops.cc) ----------------------------------------------------------------------------------------------
-  detail::Scratch* scratch() noexcept override { return &scratch_; }
-  // Between ops: forgets the bytes of those chunks that may leave now, and returns them. A thread that needs one before
-  // it is recomputed waits, and the owner is told.
-  std::vector<ChunkIndex> drop(ChunkRange range) noexcept;
-  bool is_dropped(ChunkIndex chunk) const noexcept;
-  // The frame of `from`, which is held, is shown at `to` from now on, and `from` has none. False: its pages are pinned
-  // for the moment. Nothing, where `to` is not dropped.
-  [[nodiscard]] bool adopt(ChunkIndex from, ChunkIndex to) noexcept;
+  // Some chunk of it, since it was covered.
+  bool was_touched(ChunkRange operand) const noexcept override { return ops_.was_touched(operand); }
+  Program& program() noexcept override { return common_.program; }  // whose clock times faults, too
+  engine::ChunkScratch* scratch() noexcept override { return &scratch_; }
+  engine::WatchedFrames* pages() noexcept override { return &watched_; }
 
   // --- plans ---------------------------------------------------------------------------------------------------------
   void forget_plan() noexcept override;  // drops queued moves; next uses become unknown
@@ -139,23 +118,13 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void end_step() override;
   void tell_what_did_not_fit() override;  // else told as the next step begins, or 100 ops later
 
-  // --- tracking ------------------------------------------------------------------------------------------------------
-  // Every frame changes its kind, with no I/O in flight; a thread that touches memory meanwhile waits. At most one
-  // frame more than the budget. Error: frames changed so far stay so.
-  Result<void> convert(FrameKind kind) noexcept;
-  // as ChunkMemory's, of memory just born
-  void expect_writes(std::byte* begin, std::size_t bytes, ChunkIndex chunk) noexcept;
-  // borrowed; nullptr: none. It hears of every chunk that is shown now, as if it came or left
-  void set_watch(FrameWatch* watch) noexcept;
-  Engine* pages() noexcept override { return this; }
-
   // --- what was measured ---------------------------------------------------------------------------------------------
   std::vector<detail::InPlaceUse> take_uses_in_place() noexcept override;
   Nanoseconds stalled_since_last_asked() noexcept override;
   Counters counters() const noexcept override;
   std::optional<Error> take_error() noexcept override;
   std::uint32_t largest_op_chunks() const noexcept override;
-  Bytes budget_for(Bytes wanted) const noexcept override { return words_.budget_for(wanted); }
+  Bytes budget_for(Bytes wanted) const noexcept override { return common_.words.budget_for(wanted); }
   std::uint32_t held_chunks() const noexcept override;
   ChunkState state(ChunkIndex chunk) const noexcept;
   std::string mechanism() const override;
@@ -163,21 +132,22 @@ class Engine final : public detail::Executor, engine::HasCommon, engine::PartOfE
   void quiesce() noexcept;  // returns when no I/O is in flight and nothing is queued
 
  private:
-  engine::Below below() noexcept { return {slow_, frames_, op_, demand_, in_place_, maker_}; }
-
+  engine::Common common_;
   engine::SlowTier slow_;
   engine::Frames frames_;
   engine::RunningOp op_;
   engine::Demand demand_;
   engine::OperandsInPlace in_place_;
   engine::Maker maker_;
+  const engine::Below below_{slow_, frames_, op_, demand_, in_place_, maker_};
   engine::PlannedMoves planned_;
   engine::Migrator migrator_;
   engine::AnnouncedOps ops_;
   engine::UnannouncedAccesses unannounced_;
   engine::Tensors tensors_;
   engine::Budget budget_;
-  ChunkScratch scratch_{*this};
+  engine::ChunkScratch scratch_;
+  engine::WatchedFrames watched_;
 };
 
 }  // namespace vedette

@@ -32,8 +32,10 @@
 
 namespace vedette {
 
-class Engine;
 class GpuMemory;
+namespace engine {
+class WatchedFrames;
+}
 
 namespace detail {
 
@@ -129,6 +131,7 @@ struct Traits {
   // A system call of the program that touches memory away or observed is served; else it fails. observe() needs it.
   bool serves_system_calls = false;
   bool predicts = false;  // Part::ahead is of use
+  bool lends = false;     // ops may use in place what lies in the first slow tier
   bool replays = false;   // program() is another clock than the host's: plans come at the same ops each time
 };
 
@@ -276,8 +279,8 @@ class Executor {
   virtual std::string mechanism() const = 0;
   virtual void set_observer(Observer* observer) noexcept = 0;
 
-  // The engine whose chunks page trackers can watch; nullptr: pages cannot be seen, steps are profiled by operands.
-  virtual Engine* pages() noexcept { return nullptr; }
+  // Frames whose pages trackers can watch; nullptr: pages cannot be seen, steps are profiled by operands.
+  virtual engine::WatchedFrames* pages() noexcept { return nullptr; }
   virtual GpuMemory* gpu() noexcept { return nullptr; }  // nullptr: fast memory is not a GPU's
 
  protected:

@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "base/readable.h"
-#include "engine/engine.h"
+#include "engine/watched_frames.h"
 #include "session/fast_memory.h"
 
 namespace vedette::detail {
@@ -138,14 +138,14 @@ void Memory::undo_birth(const Arena::Place& place) {
 
 // Memory that was just allocated is written before it is read. Only of its whole pages, which no other tensor shares.
 void Memory::expect_writes(const Arena::Place& place) noexcept {
-  Engine* const engine = executor_->pages();
-  if (engine == nullptr || place.offset % page_size != 0) return;
+  engine::WatchedFrames* const frames = executor_->pages();
+  if (frames == nullptr || place.offset % page_size != 0) return;
   const std::uint64_t chunk = options_.chunk.value,
                       end = (place.offset + place.bytes + page_size - 1) / page_size * page_size;
   for (const ChunkIndex c : place.chunks) {
     const std::uint64_t from = std::max(place.offset, c.value * chunk),
                         to = std::min(end, (c.value + std::uint64_t{1}) * chunk);
-    engine->expect_writes(arena_.base() + from, to - from, c);
+    frames->expect_writes(arena_.base() + from, to - from, c);
   }
 }
 

@@ -169,7 +169,7 @@ Result<detail::SessionCore::Opened> open_memory(detail::SessionCore& core, detai
       if (o.observer != nullptr) o.observer->writes_bounded({most}, {without});
     }
   }
-  for (Tier& tier : stack.slow) tier.addressable = tier.addressable && engine->lends();
+  for (Tier& tier : stack.slow) tier.addressable = tier.addressable && engine->traits().lends;
   opened.executor = std::move(engine);
   opened.machine = detail::machine_of({frames * o.chunk.value}, o.chunk, stack.slow, habits);
   opened.machine.interference_percent = o.interference_percent;

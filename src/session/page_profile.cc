@@ -64,12 +64,12 @@ std::vector<LoggedPages> merged(const std::vector<LoggedPages>& noted, std::uint
   return result;
 }
 
-Result<std::unique_ptr<PageTracker>> open_for(const TrackerKind& kind, Engine& engine) {
+Result<std::unique_ptr<PageTracker>> open_for(const TrackerKind& kind, engine::WatchedFrames& watched) {
   auto tracker = kind.open();
   if (!tracker || kind.frames == FrameKind::fast) return tracker;
-  const auto converted = engine.convert(kind.frames);
+  const auto converted = watched.convert(kind.frames);
   if (converted) return tracker;
-  if (auto back = engine.convert(FrameKind::fast); !back) return back.error();
+  if (auto back = watched.convert(FrameKind::fast); !back) return back.error();
   return converted.error();
 }
 
@@ -86,7 +86,7 @@ std::unique_ptr<PageProfile> PageProfile::start(Options options) {
     if (options.or_mprotect && kind.name == "mprotect" && options.tracker != nullptr && options.tracker != &kind)
       candidates.push_back(&kind);
   for (const TrackerKind* const kind : candidates) {
-    auto tracker = open_for(*kind, *options.engine);
+    auto tracker = open_for(*kind, *options.watched);
     if (tracker) {
       if (!refused.empty())
         message(
@@ -112,7 +112,7 @@ PageProfile::~PageProfile() { VEDETTE_ASSERT(tracked_pages_ == 0); }
 // ------------------------------------------------------------------------------------------------
 
 void PageProfile::watch() {
-  if (options_.engine != nullptr) options_.engine->set_watch(this);
+  if (options_.watched != nullptr) options_.watched->set_watch(this);
 }
 
 void PageProfile::shown(ChunkIndex chunk, bool held) noexcept {
@@ -199,7 +199,7 @@ void PageProfile::op_begins(std::uint32_t op, const LoggedOp& what, std::span<co
 }
 
 void PageProfile::op_is_ready() {
-  if (options_.engine != nullptr) return;
+  if (options_.watched != nullptr) return;
   const std::lock_guard lock(mutex_);
   if (std::exchange(armed_, true)) return;
   if (auto armed = tracker_->arm({}); !armed) failed(armed.error());
@@ -241,7 +241,7 @@ void PageProfile::look_at_everything() {
 
 void PageProfile::look_at(std::uint64_t offset, std::uint64_t bytes) {
   const std::uint64_t chunk = options_.chunk.value, end = offset + whole_pages(bytes);
-  if (options_.engine == nullptr) {
+  if (options_.watched == nullptr) {
     ranges_.push_back({options_.arena + offset, end - offset});
     return;
   }
@@ -291,10 +291,10 @@ void PageProfile::settle() {
 // -----------------------------------------------------------------------------------------------------------
 
 void PageProfile::finish(StepLog& log) {
-  if (options_.engine != nullptr) options_.engine->set_watch(nullptr);  // looks at everything that is shown
+  if (options_.watched != nullptr) options_.watched->set_watch(nullptr);  // looks at everything that is shown
   {
     const std::lock_guard lock(mutex_);
-    if (options_.engine == nullptr) {
+    if (options_.watched == nullptr) {
       ranges_.clear();
       look_at_everything();
       collect();
@@ -315,10 +315,10 @@ void PageProfile::finish(StepLog& log) {
                           std::to_string(late_.most_ticks) +
                           (options_.ticks == ProfileTicks::ops ? " ops" : " layers") + " after they were touched.");
   }
-  if (options_.engine == nullptr)
+  if (options_.watched == nullptr)
     if (auto open = tracker_->disarm({}); !open) failed(open.error());
   if (frames_ == FrameKind::fast) return;
-  if (auto fast = options_.engine->convert(FrameKind::fast); !fast) failed(fast.error());
+  if (auto fast = options_.watched->convert(FrameKind::fast); !fast) failed(fast.error());
 }
 
 // An access that no op of its tick announced becomes one of the tick's last op for which the tensor lives; a write to

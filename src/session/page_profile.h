@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "base/indexed.h"
-#include "engine/engine.h"
+#include "engine/watched_frames.h"
 #include "os/tracker_kinds.h"
 #include "pack/units.h"
 #include "vedette/session.h"
@@ -38,7 +38,8 @@ namespace vedette::detail {
 class PageProfile final : public FrameWatch {
  public:
   struct Options {
-    Engine* engine = nullptr;  // borrowed; nullptr: the memory is a GPU's, which needs nothing from `chunk` on
+    engine::WatchedFrames* watched =
+        nullptr;  // borrowed; nullptr: the memory is a GPU's, which needs nothing from `chunk` on
     std::byte* arena = nullptr;
     ProfileTicks ticks = ProfileTicks::layers;
     Bytes chunk;

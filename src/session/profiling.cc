@@ -10,8 +10,8 @@ void Profiling::remember_usual_times(OpTimes& times) const {
 
 void Profiling::begin_step(OpTimes& times) {
   if (logger_.step() <= options_.warmup_steps || profiled_ || options_.profile == ProfileTicks::operands) return;
-  if (Engine* const engine = executor_->pages(); engine != nullptr)
-    pages_ = PageProfile::start({.engine = engine,
+  if (engine::WatchedFrames* const frames = executor_->pages(); frames != nullptr)
+    pages_ = PageProfile::start({.watched = frames,
                                  .arena = arena_.base(),
                                  .ticks = options_.profile,
                                  .chunk = options_.chunk,

@@ -26,7 +26,7 @@ class Owner {
     rig_.engine().born(at(scratch_)).value();
     rig_.engine().hold(at(scratch_)).value();
     rig_.fill(scratch_, c);
-    while (!rig_.engine().adopt({scratch_}, {c})) std::this_thread::sleep_for(1ms);
+    while (!rig_.engine().scratch()->adopt({scratch_}, {c})) std::this_thread::sleep_for(1ms);
     rig_.engine().release_hold(at(scratch_));
     rig_.engine().died(at(scratch_));
     ++made;
@@ -44,10 +44,10 @@ class Owner {
 TEST(Drops, ADroppedChunkCostsNoTransferAndItsFrameIsFree) {
   Rig rig(6, 16);
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
-  EXPECT_EQ(rig.engine().drop(at(0, 3)), (std::vector<ChunkIndex>{{0}, {1}, {2}}));
+  EXPECT_EQ(rig.engine().scratch()->drop_chunks(at(0, 3)), (std::vector<ChunkIndex>{{0}, {1}, {2}}));
   for (std::uint32_t c = 4; c < 9; ++c) rig.born(c, c);  // all six frames
   EXPECT_EQ(rig.engine().counters().bytes_out.value, 0u);
-  EXPECT_TRUE(rig.engine().is_dropped({1}));
+  EXPECT_TRUE(rig.engine().scratch()->is_dropped({1}));
 }
 
 TEST(Drops, WhatIsHeldOrAnOperandStays) {
@@ -56,9 +56,9 @@ TEST(Drops, WhatIsHeldOrAnOperandStays) {
   rig.born(1, 1);
   rig.engine().hold(at(0)).value();
   rig.begin({at(1)}, {});
-  EXPECT_TRUE(rig.engine().drop(at(0, 2)).empty());
+  EXPECT_TRUE(rig.engine().scratch()->drop_chunks(at(0, 2)).empty());
   rig.engine().end_op({});
-  EXPECT_EQ(rig.engine().drop(at(0, 2)).size(), 1u);
+  EXPECT_EQ(rig.engine().scratch()->drop_chunks(at(0, 2)).size(), 1u);
   rig.engine().release_hold(at(0));
 }
 
@@ -66,7 +66,7 @@ TEST(Drops, AFaultAnOpAHoldAndABirthWaitUntilItsOwnerHasMadeItAgain) {
   Rig rig(8, 16);
   Owner owner(rig, 15);
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
-  ASSERT_EQ(rig.engine().drop(at(0, 4)).size(), 4u);
+  ASSERT_EQ(rig.engine().scratch()->drop_chunks(at(0, 4)).size(), 4u);
   std::thread([&] { EXPECT_TRUE(rig.holds(0, 0)); }).join();
   rig.op({at(1)}, {}, [&] { EXPECT_TRUE(rig.holds(1, 1)); });
   rig.engine().hold(at(2)).value();
@@ -80,7 +80,7 @@ TEST(Drops, AFaultAnOpAHoldAndABirthWaitUntilItsOwnerHasMadeItAgain) {
 TEST(Drops, ADroppedChunkMayDieAndBeBornAgain) {
   Rig rig;
   rig.born(0, 0);
-  rig.engine().drop(at(0));
+  rig.engine().scratch()->drop_chunks(at(0));
   rig.engine().died(at(0));
   EXPECT_EQ(rig.engine().state({0}), ChunkState::empty);
   rig.born(0, 7);
@@ -94,7 +94,7 @@ TEST(Drops, TheSlotOfADroppedChunkIsNotItsBytes) {
   rig.born(0, 99);
   rig.evict({at(0)});
   rig.op({at(0)}, {}, [&] { rig.fill(0, 0); });
-  ASSERT_EQ(rig.engine().drop(at(0)).size(), 1u);
+  ASSERT_EQ(rig.engine().scratch()->drop_chunks(at(0)).size(), 1u);
   EXPECT_TRUE(rig.holds(0, 0));
   EXPECT_TRUE(eventually([&] { return owner.made == 1; }));
   rig.evict({at(0)});

@@ -421,7 +421,8 @@ TEST(Engine, ConvertsTheFrameOfWhatHasArrived) {
   rig.op({}, {.fetches = {{.chunks = at(0), .unchanged = true}}, .evictions = {}, .next_uses = {}});
   ASSERT_TRUE(eventually([&] { return rig.engine().state({0}) == ChunkState::arrived; }));
   for (const FrameKind kind : {FrameKind::trackable, FrameKind::fast}) {
-    if (const auto converted = rig.engine().convert(kind); !converted) GTEST_SKIP() << converted.error().message;
+    if (const auto converted = rig.engine().pages()->convert(kind); !converted)
+      GTEST_SKIP() << converted.error().message;
     EXPECT_EQ(rig.engine().state({0}), ChunkState::resident);
     EXPECT_TRUE(rig.holds(0, 7));
   }
@@ -454,7 +455,7 @@ TEST(Engine, ConvertsTheFrameOfWhatIsHidden) {
     engine.begin_op({0}, "op", {.tick = ++tick, .planned = true});
     engine.end_op(leaves);
     ASSERT_EQ(engine.state({0}), ChunkState::hidden);
-    if (const auto converted = engine.convert(kind); !converted) GTEST_SKIP() << converted.error().message;
+    if (const auto converted = engine.pages()->convert(kind); !converted) GTEST_SKIP() << converted.error().message;
     ASSERT_EQ(engine.state({0}), ChunkState::resident);
     EXPECT_EQ(std::count(arena.data(), arena.data() + chunk_bytes.value, std::byte{7}), chunk_bytes.value);
   }

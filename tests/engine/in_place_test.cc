@@ -52,7 +52,7 @@ class InPlaceTest : public ::testing::TestWithParam<Way> {
 
 TEST_P(InPlaceTest, AnOpUsesWhatIsAwayWithoutAFrameAndWithoutACopy) {
   Rig rig = rig_of(4);
-  ASSERT_TRUE(rig.engine().lends());
+  ASSERT_TRUE(rig.engine().traits().lends);
   for (std::uint32_t c = 0; c < 4; ++c) rig.born(c, c);
   rig.evict({at(0, 2)});
   const Counters before = rig.engine().counters();
