@@ -2,7 +2,7 @@
 //
 // A part calls only those below it (engine.h draws them). One below says what happened by what it returns.
 //
-// Thread rule: every function of a part is called with the lock, unless it says that it takes the lock itself.
+// Thread rule: every function of a part is called with the lock, unless it says otherwise.
 #pragma once
 #include <algorithm>
 #include <condition_variable>

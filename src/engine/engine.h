@@ -6,7 +6,7 @@
 //
 // Engine is a thin door over its parts. A part calls only those below it, which return facts instead of calling back:
 //
-//   the program's side   Tensors        AnnouncedOps     UnannouncedAccesses   Budget   WatchedFrames   ChunkScratch
+//   the program's side   ChunkScratch over Tensors   AnnouncedOps   UnannouncedAccesses   Budget   WatchedFrames
 //   what moves when      PlannedMoves   Migrator
 //   with what            OperandsInPlace, Maker
 //   why                  Demand over RunningOp

@@ -40,7 +40,7 @@ class Frames : PartOfEngine {
   std::uint32_t ready_wanted() const noexcept;  // ahead of need
   std::uint32_t spare() const noexcept;         // ready, beyond those wanted
   void await_want(std::unique_lock<std::mutex>& lock) { wanted_.wait(lock); }  // fewer are ready than wanted, maybe
-  void want_all() { wanted_.notify_all(); }                                    // ends await_want()
+  void want_all() { wanted_.notify_all(); }  // ends await_want(); without the lock, too
 
   // --- busy chunks ---------------------------------------------------------------------------------------------------
   bool any_busy() const noexcept { return !busy_.empty(); }

@@ -3,10 +3,10 @@
 //
 // Where the engine is driven by hand there is no thread, and a call that waits takes the migrator's turns.
 //
-// Thread rule: as common.h's, but for start(), join(), and run_once(), which take the lock themselves. No function
-// unlocks a lock that its caller holds, but two kinds that take it and say so in their names. With `await` it waits for
-// an arrival, as a condition variable does. With `_unlocking` it is the migrator's own turn, which calls the store and
-// the memory without the lock.
+// Thread rule: as common.h's, but for join(), which is called without the lock, and run_once(), which takes it itself,
+// as the thread does. No function unlocks a lock that its caller holds, but two kinds that take it and say so in their
+// names. With `await` it waits for an arrival, as a condition variable does. With `_unlocking` it is the migrator's own
+// turn, which calls the store and the memory without the lock.
 #pragma once
 #include <cstdint>
 #include <mutex>

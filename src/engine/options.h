@@ -27,10 +27,10 @@ struct EngineOptions {
   // Bytes a second: an op that uses bytes in place waits for so long beside. 0: not at all, their memory is slow
   // itself.
   std::uint64_t read_in_place = 0, write_in_place = 0;
-  // Called with the engine's lock held: it takes a note and returns. The session delivers notes where no lock is held.
   // No thread: a call that waits takes the migrator's turns, and run_once() takes one; frames are made when they are
   // needed. For deterministic tests.
   bool by_hand = false;
+  // Called with the engine's lock held: it takes a note and returns. The session delivers notes where no lock is held.
   std::function<void(std::string_view)> on_message;
   // where a chunk lies and whose it is; for last words, so with any lock held
   std::function<std::string(ChunkIndex chunk)> describe;

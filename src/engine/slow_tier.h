@@ -23,6 +23,7 @@ class SlowTier : PartOfEngine {
   SlowTier(Common& engine, std::unique_ptr<Store> store, std::optional<LinkHabits> given);
 
   void start() { lends_ = memory_->reach().lends && store_->is_memory(); }  // once there is a memory
+  // These three, and wake(), also without the lock: the store allows it.
   std::uint32_t tiers() const noexcept { return store_->tiers(); }
   std::uint32_t depth() const noexcept { return store_->depth(); }  // requests in flight, at most
   std::string_view mechanism() const noexcept { return store_->mechanism(); }
@@ -59,7 +60,7 @@ class SlowTier : PartOfEngine {
                              Nanoseconds timeout) noexcept;
   void kick();  // the migrator has something to do
   void wake() { store_->wake(); }
-  void finish() noexcept { store_->finish(); }  // the migrator's last call, without the lock
+  void finish() noexcept { store_->finish(); }  // the migrator's last call
 
   // --- loans ---------------------------------------------------------------------------------------------------------
   bool lends() const noexcept { return lends_; }  // ops may use in place what lies in the first tier
