@@ -138,7 +138,8 @@ struct AllocateOptions {
   std::uint64_t copied_from = 0;
 };
 
-// Bytes [first, first + bytes) of one allocation of which an op touches little: rows of a table, for instance.
+// Bytes [first, first + bytes) of one allocation of which an op touches little: rows of a table, for instance. On a GPU
+// so many bytes anywhere in it: where the allocation is away, the op uses them in the host's memory.
 struct Part {
   const void* first = nullptr;
   Bytes bytes;
@@ -309,8 +310,8 @@ class Session {
   void mark_layer(std::string_view name, Phase phase);
   // `reads` and `writes` are addresses inside allocations of this session; others are ignored.
   // An allocation that the op touches only in `parts` is in neither list. Parts may differ from step to step: they are
-  // resident when op() returns, as operands are. No plan moves such an allocation: its chunk touched longest ago leaves
-  // first.
+  // resident when op() returns, as operands are. No plan moves an allocation of which a step touches at most half, and
+  // only so: its chunk touched longest ago leaves first. One that was born in the step counts as a whole operand.
   // `result`: the op's largest, where it is known before; 0: as large as the largest operand. On a GPU room for it is
   // left in one piece, if there is as much beside the operands and no plan has a place for it.
   OpScope op(std::string_view name, std::span<const void* const> reads, std::span<const void* const> writes,

@@ -13,13 +13,15 @@ Result<std::unique_ptr<GpuExecutor>> GpuExecutor::make(std::shared_ptr<const cud
                                                        std::unique_ptr<DiskThread> disk) {
   options.disk = disk != nullptr;
   std::unique_ptr<GpuExecutor> executor(new GpuExecutor(device, options));
+  const auto reaches = device->attribute(cuda::Attribute::can_use_host_pointer_for_registered_memory);
   auto places = PlaceExecutor::make(std::move(device),
                                     {.budget = options.budget,
                                      .most = options.most,
                                      .most_pinned = options.host,
                                      .alignment = options.unit,
                                      .managed = options.managed,
-                                     .link = options.link},
+                                     .link = options.link,
+                                     .reaches_host = reaches.value_or(0) != 0},
                                     *executor, std::move(disk));
   if (!places) return places.error();
   executor->places_ = std::move(*places);
@@ -305,11 +307,19 @@ void GpuExecutor::find_operands(const Part& part) {
     operands_.push_back(*block);
     chunks_.of_op += chunks.size();
   }
+  moves_.few.clear();
+  for (const Part::Few& each : part.few) {
+    const BlockIndex* const block = names_.block(each.chunks);
+    if (block == nullptr || std::find(operands_.begin(), operands_.end(), *block) != operands_.end()) continue;
+    operands_.push_back(*block);
+    moves_.few.push_back({.block = *block, .bytes = each.bytes, .written = each.written});
+  }
 }
 
 Result<bool> GpuExecutor::pin_operands(OpIndex op, const Part& part) {
   const auto results = part.places == nullptr ? PlaceExecutor::Results::anywhere : PlaceExecutor::Results::placed;
-  return places_->begin_op(operands_, op_stream_, results, ends_of(op), part.result);
+  const auto whole = std::span(operands_).first(operands_.size() - moves_.few.size());
+  return places_->begin_op(whole, op_stream_, results, ends_of(op), part.result, moves_.few);
 }
 
 // The program is asked without the lock: it releases tensors. Of an op that it leaves out none is pinned.
@@ -343,6 +353,8 @@ void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) 
   if (!waits) waits = pin_fewer_operands(op, name, part, waits.error(), lock);
   for (const ChunkRange chunks : part.written)
     if (const BlockIndex* const block = names_.block(chunks)) places_->may_change(*block);
+  for (const Part::Few& each : part.few)
+    if (const BlockIndex* const block = each.written ? names_.block(each.chunks) : nullptr) places_->may_change(*block);
   times_.begin_op(op_stream_, *waits);
   ++ops_;
 }
@@ -389,6 +401,7 @@ Counters GpuExecutor::counters() const noexcept {
           .bytes_dropped = places.unchanged,
           .far_bytes_in = places.from_far,
           .moved_between_slow_tiers = places.host.to_disk,
+          .bytes_in_place = places.in_slots,
           .stall_count = times_.totals().stall_count,
           .stall_ns = times_.totals().stall_ns,
           .recompute_ns = times_.totals().recompute_ns,

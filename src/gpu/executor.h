@@ -199,6 +199,7 @@ class GpuExecutor final : public Executor, public GpuMemory, public Scratch, pri
   struct {                            // at one op
     std::vector<PlaceExecutor::Coming> coming;
     std::vector<PlaceExecutor::Leaving> leaving;
+    std::vector<PlaceExecutor::Few> few;  // at the end of operands_
   } moves_;
   struct {  // of a step without a plan
     bool known = false;

@@ -329,7 +329,7 @@ bool HostSlots::is_near(HostSlot slot) {
   return memory(slot) != nullptr;
 }
 
-Result<void> HostSlots::need(HostSlot slot) {
+Result<void> HostSlots::need(HostSlot slot, bool to_change) {
   Slot& found = slots_[slot.value];
   found.needed = true;
   const auto give_up = [&](const Error& error) {
@@ -339,7 +339,8 @@ Result<void> HostSlots::need(HostSlot slot) {
   if (found.state == State::far) {
     if (auto begun = start_read(slot, true); !begun) return give_up(begun.error());
   }
-  if (found.state == State::reading) end_job(found, wait_for_job(found, WaitsFor::bytes));
+  if (found.state == State::reading || (to_change && found.state == State::writing))
+    end_job(found, wait_for_job(found, WaitsFor::bytes));
   if (memory(slot) != nullptr) return {};
   return give_up(*std::exchange(failed_, std::nullopt));
 }

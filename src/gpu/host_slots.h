@@ -63,17 +63,19 @@ class HostSlots {
 
   std::byte* memory(HostSlot slot) const;  // of a near one; nullptr: it is not near
   cuda::StreamPoint filled_at(HostSlot slot) const { return slots_[slot.value].filled; }
+  cuda::StreamPoint read_at(HostSlot slot) const { return slots_[slot.value].last_read; }
   void will_fill(HostSlot slot) { slots_[slot.value].needed = true; }       // it goes nowhere before filled()
   void filled(HostSlot slot, cuda::StreamPoint copied);                     // the copy that fills it is queued
   void is_read(HostSlot slot, cuda::StreamPoint copied);                    // a copy that reads it is queued
   bool was_far(HostSlot slot) const { return slots_[slot.value].was_far; }  // since it was filled
 
-  void bring(HostSlot slot);         // begins to read it, where room is there at once; it stays near until is_read()
-  bool is_near(HostSlot slot);       // and its bytes are there
-  Result<void> need(HostSlot slot);  // near when it returns
-  void forget_wish(HostSlot slot);   // of bring() and need()
-  void send_far(HostSlot slot);      // by the plan: as soon as it is filled
-  void advance();                    // whatever can go on without waiting
+  void bring(HostSlot slot);    // begins to read it, where room is there at once; it stays near until is_read()
+  bool is_near(HostSlot slot);  // and its bytes are there
+  // Near when it returns; `to_change`: and no transfer to the disk reads it.
+  Result<void> need(HostSlot slot, bool to_change = false);
+  void forget_wish(HostSlot slot);  // of bring() and need()
+  void send_far(HostSlot slot);     // by the plan: as soon as it is filled
+  void advance();                   // whatever can go on without waiting
 
   Counters counters() const;
 

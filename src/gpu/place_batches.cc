@@ -174,6 +174,7 @@ Result<void> PlaceExecutor::come_with_others(const Coming& what, MoveCause cause
   Block& block = blocks_[what.block.value];
   Fences before = begun->fences;
   join(before, host_.filled_at(*block.slot));
+  join(before, host_.read_at(*block.slot));  // slots remember the last reader
   block.is_copied = true;
   Result<void> others;
   if (goes_first(together_.in, block.bytes, in_number_, before)) others = copy_in_together();

@@ -299,6 +299,8 @@ void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
 
 Address PlaceExecutor::address(BlockIndex index) const {
   const auto offset = arena_.offset(index);
+  const Block& block = blocks_[index.value];
+  if (block.in_slot > 0) return reinterpret_cast<Address>(host_.memory(*block.slot));
   return offset ? range_.address() + *offset : 0;
 }
 

@@ -9,6 +9,8 @@
 //   birth   The op's stream runs behind all that the place remembers.
 //   death   The place remembers the block's last uses.
 //   drop    As death, and the block lives: it is nowhere, until it adopts the place of another block (place_drops.cc).
+//   rows    An op that uses few bytes of a block that is away uses them in its slot, over the link (place_rows.cc). The
+//           op's stream runs behind the copies of the slot, and later copies run behind the op.
 //
 // A plan says where blocks lie (`place`, an offset) and when they leave and come back: leave(), bring(). Ops without a
 // plan are served as well: first fit, eviction of the least recently used block (moves/range_allocator.h). Where an
@@ -77,8 +79,9 @@ class PlaceExecutor {
     Bytes most;         // after resize(); 0: `budget`
     Bytes most_pinned;  // of host memory; 0: without limit
     Bytes alignment = {512};
-    bool managed = false;  // the device's memory is managed (cuda/managed_tracker.h)
-    LinkSpeed link;        // to pinned memory; 0: not known
+    bool managed = false;      // the device's memory is managed (cuda/managed_tracker.h)
+    LinkSpeed link;            // to pinned memory; 0: not known
+    bool reaches_host = true;  // kernels use pinned memory where it lies, under the host's addresses
   };
   struct Born {
     BlockIndex block;
@@ -92,6 +95,7 @@ class PlaceExecutor {
     Bytes unchanged;  // left without a copy
     Bytes shifted;    // moved inside of the device
     Bytes from_far;   // of fetches: read from the disk first
+    Bytes in_slots;   // used where they lie, in pinned memory
     HostSlots::Counters host;
   };
   using Place = std::optional<std::uint64_t>;  // an offset in the device's range; nullopt: no plan has one
@@ -183,12 +187,18 @@ class PlaceExecutor {
   // microsecond, or on the default stream by none. What waits for one that is noted waits for all that is queued by
   // then.
   enum class Ends : std::uint8_t { marked, noted };
-  // An op on `stream` begins to use these blocks, one that it names twice included: they are in place by when the
-  // stream gets there, and stay until end_op() with the same blocks. Where they fit, but not between one another, they
-  // are moved side by side. True: the stream may have to wait for a copy, or for the place of one. Errors leave none of
+  struct Few {  // bytes of a block, somewhere in it, of which an op uses no others
+    BlockIndex block;
+    Bytes bytes;
+    bool written = false;
+  };
+  // An op on `stream` begins to use these blocks, one that it names twice included. They are in place by when the
+  // stream gets there, and stay until end_op() with the same blocks and those of `few`. Where they fit, but not between
+  // one another, they are moved side by side. A block of `few` that is away has the address of its slot until then;
+  // none is named twice. True: the stream may have to wait for a copy, or for the place of one. Errors leave none of
   // them pinned.
   Result<bool> begin_op(std::span<const BlockIndex>, cuda::StreamHandle stream, Results = Results::placed,
-                        Ends = Ends::marked, Bytes result = {});
+                        Ends = Ends::marked, Bytes result = {}, std::span<const Few> few = {});
   // All work of the op is queued.
   void end_op(std::span<const BlockIndex>, cuda::StreamHandle stream);
   // Work on `stream` that no op announces uses the block, as record_stream() says.
@@ -224,6 +234,8 @@ class PlaceExecutor {
     Bytes bytes;
     bool alive = false, movable = false, unchanged = false, dropped = false;
     bool is_copied = false;  // with others: the call comes next, and nothing else has its place and its slot meanwhile
+    std::uint32_t in_slot = 0;  // ops that use its bytes there
+    bool changes_slot = false;  // one of them writes some
     std::uint32_t pins = 0;
     StreamPoint ready;                      // of the copy that brought it; uses run behind
     Fences uses;                            // its last use by each stream
@@ -245,6 +257,7 @@ class PlaceExecutor {
     MoveCause cause = MoveCause::planned;
     BlockIndex block() const { return index; }
   };
+  struct InSlots;  // place_rows.cc
   struct Parts {
     cuda::DeviceRange range;
     cuda::Stream in, out;

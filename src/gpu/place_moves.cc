@@ -138,6 +138,8 @@ Result<void> PlaceExecutor::evict(BlockIndex index, MoveCause cause) {
 // Its place is taken, and its slot stays near. Ends with end_fetch() or undo_fetch().
 Result<PlaceExecutor::Fetch> PlaceExecutor::begin_fetch(const Coming& what, MoveCause cause) {
   const HostSlot slot = *blocks_[what.block.value].slot;
+  if (blocks_[what.block.value].in_slot > 0)
+    return Error{.cause = Cause::out_of_memory, .message = "a tensor is used in host memory, and comes after that"};
   if (auto there = host_.need(slot); !there) return there.error();
   const Bytes bytes = blocks_[what.block.value].bytes;
   const auto offset = room_for(what.block, bytes, what.place);
@@ -195,7 +197,10 @@ Result<void> PlaceExecutor::copy_in(const Fetch& fetch) {
   const auto queue = [&]() -> Result<StreamPoint> {
     if (auto waits = let_wait(in_number_, fetch.fences); !waits) return waits.error();
     const HostSlot slot = *blocks_[fetch.block().value].slot;
-    if (auto waits = points_.let_wait(in_number_, host_.filled_at(slot)); !waits) return waits.error();
+    // Slots remember the last reader.
+    for (const StreamPoint& use : {host_.filled_at(slot), host_.read_at(slot)}) {
+      if (auto waits = points_.let_wait(in_number_, use); !waits) return waits.error();
+    }
     if (auto queued = copy(transfer_of(fetch), copy_of(fetch)); !queued) return queued.error();
     return points_.mark(in_number_);
   };

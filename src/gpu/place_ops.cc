@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "gpu/place_executor.h"
+#include "gpu/place_rows.h"
 
 namespace vedette {
 
@@ -96,13 +97,18 @@ void PlaceExecutor::let_use(std::uint32_t stream, const Block& block) {
 }
 
 Result<bool> PlaceExecutor::begin_op(std::span<const BlockIndex> blocks, StreamHandle stream, Results results,
-                                     Ends ends, Bytes result) {
+                                     Ends ends, Bytes result, std::span<const Few> few) {
   ends_ = ends;
-  return pin_for(blocks, points_.number_of(stream), results, result);
+  const std::uint32_t number = points_.number_of(stream);
+  if (few.empty()) return pin_for(blocks, number, results, result);
+  return InSlots{*this, number}.begin_op(blocks, few, results, result);
 }
 
 Result<bool> PlaceExecutor::pin_for(std::span<const BlockIndex> blocks, std::uint32_t number, Results results,
                                     Bytes result) {
+  const auto in_slot = [this](BlockIndex index) { return blocks_[index.value].in_slot > 0; };
+  if (std::any_of(blocks.begin(), blocks.end(), in_slot))
+    return InSlots{*this, number}.begin_beside(blocks, results, result);
   advance();
   auto pinned = pin(blocks, results);
   if (pinned && results == Results::anywhere && !still_ && !leaves_one_piece(blocks, result)) {
@@ -137,6 +143,10 @@ void PlaceExecutor::unpin_for(std::span<const BlockIndex> blocks, std::uint32_t 
   const auto point = end_of_uses(number);  // refused: the next one covers this op, too
   for (const BlockIndex index : blocks) {
     Block& block = blocks_[index.value];
+    if (block.in_slot > 0) {
+      InSlots{*this, number}.end(index);
+      continue;
+    }
     --block.pins;
     arena_.unpin(index);
     if (point && !still_) {  // else others use it that are not announced

@@ -221,6 +221,13 @@ class Executor {
     Bytes result = {};  // the op's largest, where the program knows it
     // Operands that it announces as written. A plan need not know them: steps are told apart by sizes, not by tensors.
     std::span<const ChunkRange> written = {};
+    // Operands that are in no other list: of each the op uses few bytes, anywhere in it. With whole_tensors.
+    struct Few {
+      ChunkRange chunks;
+      Bytes bytes;
+      bool written = false;
+    };
+    std::span<const Few> few = {};
     bool planned = false;  // `moves` are a plan's
     // A followed plan has this op, so that one like it has run before; `operands` and `frames_to_come` live until it
     // ends.

@@ -281,6 +281,7 @@ Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged, With
   for (std::size_t i = 0; i < log.tensors.size(); ++i) {
     const LoggedTensor& t = log.tensors[i];
     if (t.bytes.value == 0 || (t.death != ~0u && t.death_op < 0)) continue;
+    if (short_lived == WithinOneOp::are_tensors && t.in_parts) continue;
     if (short_lived == WithinOneOp::are_workspace && t.birth > 0 && t.death != ~0u && t.birth_op == t.death_op &&
         t.birth_op <= last) {
       scratch[t.birth_op].push_back({t.birth, static_cast<std::int64_t>(t.bytes.value)});

@@ -26,6 +26,7 @@ struct LoggedTensor {
   std::int64_t death_op = -1;       // the op after which it is dead; -1: it died before the first op
   bool dies_at_seam = false;        // born in this step, dies before the first op of the next one
   bool in_parts = false;            // some op touches rows of it, others at every step: in no unit
+  bool whole = false;               // some op has all of it as an operand
   bool small = false;               // of the slab, on pages of its own for this step only: in no unit
   Wish wish = Wish::none;           // of the program, by the tensor's name
   std::vector<std::int64_t> shape;  // as Tensor's, as is the site
@@ -89,7 +90,8 @@ void sort_operands(Op& op);  // reads, writes and frees as Op wants them: sorted
 Units form_units(const StepLog& log, Bytes chunk, std::uint32_t most = ~0u);
 
 // The same step in the program's own tensors, for recordings and exports. `logged` gets, for each of them, its number
-// in the log. Tensors that are born and die within one op are its workspace, or tensors like others.
+// in the log. Tensors that are born and die within one op are its workspace, or tensors like others; then those in
+// parts are left out.
 enum class WithinOneOp : std::uint8_t { are_workspace, are_tensors };
 Trace program_trace(const StepLog& log, std::vector<std::uint32_t>* logged = nullptr,
                     WithinOneOp short_lived = WithinOneOp::are_workspace);

@@ -38,12 +38,39 @@ void Ops::add_operands(std::span<const void* const> addresses, bool written, Ope
     if (!live.small) hash = mix(hash, live.bytes.value);  // other steps have it in the slab
     if (live.kind == TensorKind::weight || live.kind == TensorKind::optimizer) kind = mix(kind, offset);
     std::uint32_t index = no_log_tensor;
-    if (logger_.running()) logged.push_back(index = logger_.tensor(offset, live));
+    if (logger_.running()) logged.push_back(index = logger_.tensor(offset, live, /*whole=*/true));
     op_.operand(arena_.chunks_of(offset, live.bytes.value), index, written);
   }
 }
 
-// Which parts an op touches changes from step to step, so only their tensors tell one step from another.
+// A tensor that moves whole, and that the plan moves, is an operand as others are.
+void Ops::add_few(const vedette::Part& part, Bytes bytes, std::uint64_t offset, const Live& live) {
+  const ChunkRange chunks = arena_.chunks_of(offset, live.bytes.value);
+  if (logger_.running()) rows_.touch_few(logger_.tensor(offset, live), bytes);
+  const Bucket* const bucket = plans_.current();
+  if (bucket == nullptr ||
+      std::ranges::find(bucket->in_parts(), offset, &Bucket::Extent::offset) != bucket->in_parts().end()) {
+    op_.few_of(chunks, bytes, part.written);
+  } else {
+    op_.operand(chunks, no_log_tensor, part.written);
+  }
+}
+
+void Ops::add_part(const vedette::Part& part, std::uint64_t offset, const Live& live) {
+  const std::uint64_t begin = arena_.offset_of(part.first);
+  const Bytes bytes{std::min(part.bytes.value, offset + live.bytes.value - begin)};
+  if (executor_->traits().whole_tensors) return add_few(part, bytes, offset, live);
+  const ChunkRange chunks = arena_.chunks_of(begin, bytes.value);
+  op_.operand(chunks, no_log_tensor, part.written);
+  if (plans_.making().uses_in_place() && plans_.follows_plan())
+    for (const ChunkIndex c : chunks)
+      if (rows_.may_lie_far(c) && arena_.bytes_in(c, offset, live.bytes.value) == options_.chunk.value)
+        op_.may_lie_far(c, {arena_.bytes_in(c, begin, bytes.value)}, part.written);
+  if (logger_.running()) rows_.touch(logger_.next_op(), chunks, bytes);
+}
+
+// Which parts an op touches changes from step to step, so only their tensors tell one step from another. What was born
+// in the step is an operand as others are: its plan has it near by then.
 void Ops::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, std::uint64_t& hash) {
   std::uint64_t before = ~std::uint64_t{0};
   for (const vedette::Part& part : parts) {
@@ -51,22 +78,38 @@ void Ops::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, std::uin
     const auto found = arena_.holding(part.first);
     if (found == arena_.tensors().end()) continue;
     const auto& [offset, live] = *found;
-    const std::uint64_t begin = arena_.offset_of(part.first);
-    const Bytes bytes{std::min(part.bytes.value, offset + live.bytes.value - begin)};
-    const ChunkRange chunks = arena_.chunks_of(begin, bytes.value);
-    op_.operand(chunks, no_log_tensor, part.written);
-    if (plans_.making().uses_in_place() && plans_.follows_plan())
-      for (const ChunkIndex c : chunks)
-        if (rows_.may_lie_far(c) && arena_.bytes_in(c, offset, live.bytes.value) == options_.chunk.value)
-          op_.may_lie_far(c, {arena_.bytes_in(c, begin, bytes.value)}, part.written);
-    if (before != offset) hash = mix(hash, ~live.bytes.value);
+    const bool again = before == offset;
+    if (!again) hash = mix(hash, ~live.bytes.value);
     before = offset;
-    if (!logger_.running()) continue;
-    rows_.touch(logger_.next_op(), chunks, bytes);
-    const std::uint32_t index = logger_.tensor(offset, live);
-    logger_.touched_in_parts(index);
+    const std::uint32_t index = logger_.running() ? logger_.tensor(offset, live) : no_log_tensor;
+    const bool is_new = index != no_log_tensor && logger_.log().tensors[index].birth > 0;
+    if (!is_new) {
+      add_part(part, offset, live);
+    } else if (!again || part.written) {
+      op_.operand(arena_.chunks_of(offset, live.bytes.value), logger_.tensor(offset, live, /*whole=*/true),
+                  part.written);
+    }
+    if (index == no_log_tensor) continue;
+    if (!is_new) logger_.touched_in_parts(index);
     if (op.reads.empty() || op.reads.back() != index) op.reads.push_back(index);
     if (part.written && (op.writes.empty() || op.writes.back() != index)) op.writes.push_back(index);
+  }
+}
+
+// Tensors that some op had whole, or of which most was touched in all: plans move them as they do others. So it is
+// where tensors move whole, and all of them have room.
+void Ops::settle_parts() {
+  if (rows_.is_empty()) return;
+  const bool all_fit = executor_->traits().whole_tensors && arena_.peak_bytes() <= executor_->budget().value;
+  const std::vector<LoggedTensor>& tensors = logger_.log().tensors;
+  for (std::uint32_t i = 0; i < tensors.size(); ++i) {
+    const LoggedTensor& t = tensors[i];
+    if (!t.in_parts) continue;
+    const ChunkRange chunks = arena_.chunks_of(t.offset, t.bytes.value);
+    const bool much = 2 * rows_.chunks_in(chunks) > chunks.size() || 2 * rows_.few_of(i).value > t.bytes.value;
+    if (!t.whole && !much && !all_fit) continue;
+    logger_.touched_in_parts(i, false);
+    rows_.forget(chunks);
   }
 }
 
@@ -100,6 +143,7 @@ void Ops::find_sections(std::uint32_t index) {
 Executor::Part Ops::part_now(std::span<const ChunkRange> operands) {
   Executor::Part part{
       .tick = step_begins_ + op_.part(), .operands = operands, .step_begins = step_begins_, .written = op_.written()};
+  part.few = op_.few();
   if (!logger_.running() || plans_.current() == nullptr) return part;
   const StepPlan& plan = plans_.current()->plan;
   if (op_.in_sections()) part.operands_of_whole_op = op_.operands();

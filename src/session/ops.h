@@ -48,6 +48,7 @@ class Ops : PartOfSession {
   void died(ChunkRange chunks) { op_.died(chunks); }
 
   OpTimes& times() noexcept { return times_; }                                  // of the step
+  void settle_parts();                                                          // when the step has ended
   RowLog& rows() noexcept { return rows_; }                                     // that it touched
   std::span<const ObservedOp> observed() const noexcept { return op_.seen(); }  // ops of the step
 
@@ -55,6 +56,8 @@ class Ops : PartOfSession {
   void add_operands(std::span<const void* const> addresses, bool written, OperandList& logged, std::uint64_t& hash,
                     std::uint64_t& kind);
   void add_parts(std::span<const vedette::Part> parts, LoggedOp& op, std::uint64_t& hash);
+  void add_part(const vedette::Part& part, std::uint64_t offset, const Live& live);
+  void add_few(const vedette::Part& part, Bytes bytes, std::uint64_t offset, const Live& live);
   std::uint32_t log_op(std::string_view name, LoggedOp op, std::uint64_t hash, std::uint64_t kind);
   void find_sections(std::uint32_t index);
   Executor::Part part_now(std::span<const ChunkRange> operands);

@@ -2,7 +2,6 @@
 #include "session/row_log.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace vedette::detail {
@@ -31,6 +30,24 @@ std::vector<Span<std::uint32_t>> joined(std::vector<std::uint32_t> chunks) {
 void RowLog::begin_step() {
   chunks_.clear();
   parts_.clear();
+  few_.clear();
+}
+
+Bytes RowLog::few_of(std::uint32_t tensor) const {
+  const auto found = few_.find(tensor);
+  return found == few_.end() ? Bytes{} : found->second;
+}
+
+std::uint32_t RowLog::chunks_in(ChunkRange chunks) const {
+  const auto first = chunks_.lower_bound(chunks.first().value), end = chunks_.lower_bound(chunks.limit().value);
+  return static_cast<std::uint32_t>(std::distance(first, end));
+}
+
+void RowLog::forget(ChunkRange chunks) {
+  chunks_.erase(chunks_.lower_bound(chunks.first().value), chunks_.lower_bound(chunks.limit().value));
+  std::erase_if(parts_, [&](const TouchedPart& part) {
+    return part.chunks.first() >= chunks.first() && part.chunks.limit() <= chunks.limit();
+  });
 }
 
 void RowLog::touch(std::uint32_t op, ChunkRange chunks, Bytes bytes) {

@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -29,6 +30,11 @@ class RowLog {
  public:
   void begin_step();
   void touch(std::uint32_t op, ChunkRange chunks, Bytes bytes = {});
+  void touch_few(std::uint32_t tensor, Bytes bytes) { few_[tensor] += bytes; }  // of one that moves whole
+  Bytes few_of(std::uint32_t tensor) const;
+  bool is_empty() const noexcept { return chunks_.empty() && few_.empty(); }
+  std::uint32_t chunks_in(ChunkRange chunks) const;  // different ones that were touched there
+  void forget(ChunkRange chunks);                    // they are moved by plans
   std::uint32_t chunks() const noexcept { return static_cast<std::uint32_t>(chunks_.size()); }  // different ones
   std::vector<TouchedPart> take();
 
@@ -38,6 +44,7 @@ class RowLog {
 
  private:
   std::set<std::uint32_t> chunks_;
+  std::map<std::uint32_t, Bytes> few_;  // by tensor of the step's log
   std::optional<std::vector<std::uint32_t>> hot_;
   std::vector<TouchedPart> parts_;  // in order
 };

@@ -14,6 +14,7 @@ void RunningOp::begin() {
   small_.clear();
   born_.clear();
   far_.clear();
+  few_.clear();
   births_ = section_ = part_ = 0;
   sections_ = nullptr;
   observed_ = false;
@@ -32,6 +33,13 @@ void RunningOp::may_lie_far(ChunkIndex chunk, Bytes used, bool written) {
     return void(far_.insert(at, {.chunks = ChunkRange::one(chunk), .read = true, .written = written, .used = used}));
   at->written |= written;
   at->used += used;
+}
+
+void RunningOp::few_of(ChunkRange tensor, Bytes bytes, bool written) {
+  const auto same = std::ranges::find(few_, tensor, &Executor::Part::Few::chunks);
+  if (same == few_.end()) return few_.push_back({.chunks = tensor, .bytes = bytes, .written = written});
+  same->bytes += bytes;
+  same->written |= written;
 }
 
 std::span<const OpMoves::InPlace> RunningOp::in_place(std::span<const OpMoves::InPlace> planned) {

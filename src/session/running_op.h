@@ -28,6 +28,9 @@ class RunningOp {
   void may_lie_far(ChunkIndex chunk, Bytes used, bool written);
   // Those, and what the plan has the op use so, which lives as long as the plan.
   std::span<const OpMoves::InPlace> in_place(std::span<const OpMoves::InPlace> planned);
+  // Of a tensor that moves whole: the op uses so many bytes of it, anywhere.
+  void few_of(ChunkRange tensor, Bytes bytes, bool written);
+  std::span<const Executor::Part::Few> few() const noexcept { return few_; }
   // The chunk of a small tensor: needed all through the op, and no operand to plans and sections.
   void small_operand(ChunkIndex chunk);
   // The chunks that the op, or its current section, needs in fast memory: operands() unless this says more.
@@ -69,6 +72,7 @@ class RunningOp {
   std::vector<ChunkRange> born_;
   std::vector<OpMoves::InPlace> far_;       // by chunk, each once
   std::vector<OpMoves::InPlace> in_place_;  // those, and the plan's
+  std::vector<Executor::Part::Few> few_;
   std::uint32_t births_ = 0;
   const std::vector<WatchedSection>* sections_ = nullptr;  // nullptr: it has none
   std::uint32_t section_ = 0, part_ = 0;

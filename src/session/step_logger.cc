@@ -91,7 +91,7 @@ Site StepLogger::site(bool in_op) const {
 }
 
 // Names, shapes and sites are copied when the tensor dies, or the step has ended and is learned: most steps are not.
-std::uint32_t StepLogger::tensor(std::uint64_t offset, const Live& live) {
+std::uint32_t StepLogger::tensor(std::uint64_t offset, const Live& live, bool whole) {
   const auto [number, fresh] = logged_.find_or_add(offset, static_cast<std::uint32_t>(log_.tensors.size()));
   if (fresh) {
     LoggedTensor& logged = log_.tensors.emplace_back();
@@ -100,6 +100,7 @@ std::uint32_t StepLogger::tensor(std::uint64_t offset, const Live& live) {
     logged.offset = offset;
     logged.small = live.small;
   }
+  if (whole) log_.tensors[number].whole = true;
   return number;
 }
 

@@ -47,8 +47,9 @@ class StepLogger {
   Site site(bool in_op) const;                          // the layer, and the latest op where `in_op`
 
   // --- tensors -------------------------------------------------------------------------------------------------------
-  std::uint32_t tensor(std::uint64_t offset, const Live& live);     // its number in the log, in which it is from now on
-  std::optional<std::uint32_t> logged(std::uint64_t offset) const;  // of a living one
+  // Its number in the log, in which it is from now on. `whole`: all of it is an operand.
+  std::uint32_t tensor(std::uint64_t offset, const Live& live, bool whole = false);
+  std::optional<std::uint32_t> logged(std::uint64_t offset) const;                   // of a living one
   std::uint32_t next_of_size(std::uint64_t bytes) { return allocations_[bytes]++; }  // how many came before
   TensorKind kind_of_birth(TensorKind kind) const noexcept;  // of an activation in backward: a gradient
   std::uint32_t born(std::uint64_t offset, const Live& live, bool in_op);
@@ -63,7 +64,7 @@ class StepLogger {
   void died(std::uint64_t offset, const Live& live);
   void unborn(std::uint64_t offset);                  // the birth failed
   void label(std::uint64_t offset, TensorKind kind);  // of a tensor that may be in the log
-  void touched_in_parts(std::uint32_t tensor) { log_.tensors[tensor].in_parts = true; }
+  void touched_in_parts(std::uint32_t tensor, bool in_parts = true) { log_.tensors[tensor].in_parts = in_parts; }
 
   void uses_beside(const Session::UseBeside& use);  // of the latest op
 

@@ -158,6 +158,7 @@ void Steps::end_step() noexcept {
   rest_.step_ended(then, logger_.step() > options_.warmup_steps && is_settled());
   if (!rested && rest_.rests()) executor_->begin_rest();
   if (logger_.step() <= options_.warmup_steps || logger_.log().ops.empty()) return plans_.leave();
+  ops_.settle_parts();
   const std::vector<InPlaceUse> in_place = executor_->take_uses_in_place();
   plans_.end_step({.measured = {.time = ops_.times().step_time(now),
                                 .stall = since(&Counters::stall_ns),

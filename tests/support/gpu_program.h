@@ -88,6 +88,15 @@ class WordsOnGpu final : public GpuProgram {
              std::optional<std::uint32_t> fresh = {}) {
     run(what, to, from, fresh);
   }
+  // Words [first, first + to.words.size()) of `from` are mixed into `to`, or `to` into them.
+  void read_row_in_op(const Tensor& from, std::size_t first, Tensor& to) {
+    launch_row(at_device(to), at_device(from), 0, first, to.words.size());
+    for (std::size_t i = 0; i < to.words.size(); ++i) to.words[i] = mixed(to.words[i], from.words[first + i]);
+  }
+  void write_row_in_op(Tensor& to, std::size_t first, const Tensor& from) {
+    launch_row(at_device(to), at_device(from), first, 0, from.words.size());
+    for (std::size_t i = 0; i < from.words.size(); ++i) to.words[first + i] = mixed(to.words[first + i], from.words[i]);
+  }
   void look_in_op(const Tensor& tensor) {
     control().launch(static_cast<cuda::StreamHandle>(current_stream()), "look",
                      {{.at = at_device(tensor), .bytes = tensor.words.size() * 4}}, [] {});
@@ -204,6 +213,17 @@ class WordsOnGpu final : public GpuProgram {
                        }
                        volatile std::uint32_t sink = 1;
                        for (int r = 0; r < rounds; ++r) sink = mixed(sink, 7);
+                     });
+  }
+
+  void launch_row(const void* to, const void* from, std::size_t to_word, std::size_t from_word, std::size_t words) {
+    const auto* const into = static_cast<const std::uint32_t*>(to) + to_word;
+    const auto* const source = static_cast<const std::uint32_t*>(from) + from_word;
+    control().launch(static_cast<cuda::StreamHandle>(current_stream()), "row",
+                     {{.at = into, .bytes = words * 4, .write = true}, {.at = source, .bytes = words * 4}}, [=] {
+                       auto* const a = static_cast<std::uint32_t*>(control().reach(into));
+                       const auto* const b = static_cast<const std::uint32_t*>(control().reach(source));
+                       for (std::size_t i = 0; i < words; ++i) a[i] = mixed(a[i], b[i]);
                      });
   }
 
