@@ -267,8 +267,24 @@ def share_one_device():
                 daemon.wait()
 
 
+def look_up_rows():
+    """Few rows of a tensor that is away are used in host memory: it does not come."""
+    import row_programs
+    import vedette
+
+    for program in row_programs.programs:
+        plain, _ = row_programs.run(program, "cuda")
+        with vedette.Guard("5MiB", fast="gpu:0", slow="host", on_message=lambda line: None) as guard:
+            bits, moved = row_programs.run(program, "cuda", guard)
+        print(f"{program.__name__}: a step moves {moved[0] >> 10} KiB in, {moved[1] >> 10} out, of {row_programs.whole >> 10}; in place {moved[2] >> 10}")
+        assert row_programs.equal(bits, plain), "other bits: " + program.__name__
+        assert moved[0] == 0 and moved[1] == 0, program.__name__
+        assert 0 < moved[2] <= row_programs.whole // 4, program.__name__
+    print("the same bits")
+
+
 class Loops(on_simulated_gpu.Processes):
-    functions = (clip_and_accumulate, scale, adapt, average, evaluate, generate, teach, share_one_device)
+    functions = (clip_and_accumulate, scale, adapt, average, evaluate, generate, teach, share_one_device, look_up_rows)
 
     def test_clipped_and_accumulated_gradients(self):
         self.run_there(clip_and_accumulate)
@@ -293,6 +309,9 @@ class Loops(on_simulated_gpu.Processes):
 
     def test_generation_between_steps(self):
         self.run_there(generate)
+
+    def test_rows_of_a_large_tensor(self):
+        self.run_there(look_up_rows)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import numpy
+import row_programs
 import torch
 import torch.multiprocessing
 import unprivileged
@@ -73,6 +74,19 @@ def train(loader, guard=None):
                 del loss
             del x, y
     return losses
+
+
+class RowsOfALargeTensor(unittest.TestCase):
+    def test_move_and_the_tensor_does_not(self):
+        for program in row_programs.programs:
+            plain, _ = row_programs.run(program, "cpu")
+            with self.subTest(program.__name__), folder() as slow, vedette.Guard("3584KiB", slow=f"nvme:{slow}", chunk="16KiB") as guard:
+                bits, (bytes_in, bytes_out, _) = row_programs.run(program, "cpu", guard)
+                print(f"{program.__name__}: a step moves {bytes_in >> 10} KiB in, {bytes_out >> 10} out, of {row_programs.whole >> 10}")
+                self.assertTrue(row_programs.equal(bits, plain), "other bits")
+                # 64 rows touch at most 64 chunks, and what they displace comes back.
+                self.assertLessEqual(bytes_in, row_programs.whole // 2)
+                self.assertLessEqual(bytes_out, row_programs.whole // 2)
 
 
 class Workers(unittest.TestCase):

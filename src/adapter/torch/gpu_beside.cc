@@ -51,14 +51,17 @@ void Refused::throw_here() {
 
 std::exception_ptr take_refusal() noexcept { return std::exchange(refusal_here, nullptr); }
 
-std::exception_ptr let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments, std::uint64_t parts) {
+std::exception_ptr let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments, std::uint64_t parts,
+                                    int but_for) {
   Session& session = *gpu.session();
   const std::uint64_t budget = session.budget().value / parts;
   const auto each_operand = [&](const auto& each) {
-    for (const c10::IValue& argument : arguments)
-      each_storage(argument, c10::kCUDA, [&](c10::StorageImpl& storage) {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (static_cast<int>(i) == but_for) continue;
+      each_storage(arguments[i], c10::kCUDA, [&](c10::StorageImpl& storage) {
         if (gpu.is_of_this_session(storage)) each(storage);
       });
+    }
   };
   std::uint64_t bytes = 0;
   each_operand([&](const c10::StorageImpl& storage) { bytes += storage.nbytes(); });

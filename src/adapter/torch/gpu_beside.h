@@ -20,9 +20,10 @@ class GpuStorages;
 
 // Where the arguments of an operator exceed the budget, or one of so many parts of it, the largest of them become
 // libtorch's own memory, for good. Operands that are held one after the other have room in one piece in half of it.
-// Returns libtorch's own error where the device has no room for them; nullptr: they fit.
+// Returns libtorch's own error where the device has no room for them; nullptr: they fit. `but_for`: an argument of
+// which few bytes are used, wherever it lies (rows.h); -1: there is none.
 std::exception_ptr let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::IValue> arguments,
-                                    std::uint64_t parts = 1);
+                                    std::uint64_t parts = 1, int but_for = -1);
 
 inline void throw_if_any(const std::exception_ptr& error) {
   if (error != nullptr) std::rethrow_exception(error);

@@ -31,7 +31,7 @@ std::unique_ptr<at::ObserverContext> begin_lookup(const at::RecordFunction& func
   thread_local OperatorTable operators;
   const Operator& op = operators.of(function);
   const auto inputs = arguments_of(function);
-  if (!op.rows || op.rows->is_sparse || op.rows->numbers >= inputs.size()) return nullptr;
+  if (!op.rows || op.rows->is_sparse || op.rows->of_entries || op.rows->numbers >= inputs.size()) return nullptr;
   if (op.rows->dimension && !(inputs[*op.rows->dimension].isInt() && inputs[*op.rows->dimension].toInt() == 0))
     return nullptr;
   const auto table = strided_on_gpu(inputs[op.rows->table]);

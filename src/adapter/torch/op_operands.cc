@@ -3,6 +3,7 @@
 
 #include "adapter/torch/gpu_storages.h"
 #include "adapter/torch/operator_table.h"
+#include "adapter/torch/rows.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/storages.h"
 #include "adapter/torch/watched.h"
@@ -37,8 +38,10 @@ void OpOperands::add_part(const at::Tensor& tensor, std::uint8_t use, const Anno
     owner.unwatched->emplace(storage, Bytes{storage->nbytes()});
   if ((memory == nullptr && owner.gpu == nullptr) || use == Operator::nothing) return;
   if (!parameter) parameter = owner.watched.layer_of(storage);
-  if (memory == nullptr) return small.add(*storage, (use & (Operator::write | Operator::overwrite)) != 0);
-  if (use & (Operator::write | Operator::overwrite)) writes.push_back(memory);
+  const bool is_written = (use & (Operator::write | Operator::overwrite)) != 0;
+  if (memory == nullptr) return small.add(*storage, is_written);
+  if (views && add_view(tensor, is_written, owner, *this)) return;
+  if (is_written) writes.push_back(memory);
   const bool is_read = (use & Operator::read) || ((use & Operator::overwrite) && !covers_its_storage(impl, *storage));
   if (is_read) reads.push_back(memory);
 }

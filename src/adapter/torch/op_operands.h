@@ -39,6 +39,7 @@ struct OpOperands {
   std::optional<LayerIndex> parameter;
   SmallOperands small;
   Bytes result = {};         // as likely_result() has it
+  bool views = false;        // of few bytes of a tensor become parts (rows.h)
   bool wrap_others = false;  // the tangent of an operand is a wrapper: what stands inside is not here
 
  private:

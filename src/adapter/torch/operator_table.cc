@@ -81,6 +81,13 @@ std::optional<Operator::Rows> looks_up_rows(std::string_view name) {
       Known{"aten::_index_put_impl_", {.table = 0, .numbers = 1}},
       Known{"aten::index_select", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}}},
       Known{"aten::index_add_", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}}},
+      Known{"aten::index_copy_", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}}},
+      Known{"aten::index_fill_", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}}},
+      Known{"aten::index_reduce_", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}}},
+      Known{"aten::gather", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}, .of_entries = true}},
+      Known{"aten::scatter_", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}, .of_entries = true}},
+      Known{"aten::scatter_add_", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}, .of_entries = true}},
+      Known{"aten::scatter_reduce_", {.table = 0, .numbers = 2, .dimension = std::uint8_t{1}, .of_entries = true}},
       Known{"aten::add_", {.table = 0, .numbers = 1, .is_sparse = true}},
       Known{"aten::sparse_mask", {.table = 0, .numbers = 1, .is_sparse = true}},
   };

@@ -21,13 +21,14 @@ struct Operator {
     write = 2,
     overwrite = 4,  // written, and read only where the tensor is a part of its storage
   };
-  // Looks up rows: argument `table` is touched in the rows (of its first dimension) that argument `numbers` lists: an
-  // index tensor, a list that begins with one, or, if it `is_sparse`, a sparse tensor. `dimension`: the argument that
-  // must be 0 for that.
+  // Looks up rows: argument `table` is touched in the rows that argument `numbers` lists: an index tensor, a list that
+  // begins with one, or, if it `is_sparse`, a sparse tensor. `dimension`: the argument that says of which dimension
+  // they are; else of the first. `of_entries`: each number is of one entry, in whose other dimensions it stands itself.
   struct Rows {
     std::uint8_t table = 0, numbers = 0;
     bool is_sparse = false;
     std::optional<std::uint8_t> dimension = {};
+    bool of_entries = false;
   };
   bool communicates = false;            // works of gloo's use the arguments after it has ended
   bool transparent = false;             // not an op: look at its calls

@@ -103,6 +103,7 @@ struct OpContext final : Context, Kept<OpContext> {
       uses_others_here = true;
       operands_here.assign(operands.reads.begin(), operands.reads.end());
       operands_here.insert(operands_here.end(), operands.writes.begin(), operands.writes.end());
+      for (const Part& part : operands.parts) operands_here.push_back(part.first);
     }
     // Optimizers make their state in their first step, as zeros of a parameter's shape.
     const bool in_optimizer = optimizer_steps > 0 || owner.layers.phase() == Phase::optimizer;
@@ -184,21 +185,6 @@ struct NodeContext final : Context, Kept<NodeContext> {  // one autograd node of
   LayerTracker& layers;
 };
 
-// The argument of which the op touches some rows only, which are now in `operands`; -1: there is none.
-int add_rows_of(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const Announcer& owner,
-                OpOperands& operands) {
-  if (owner.gpu != nullptr) return -1;  // the numbers of the rows are the device's
-  if (!op.rows || op.rows->numbers >= inputs.size()) return -1;
-  if (op.rows->dimension && !(inputs[*op.rows->dimension].isInt() && inputs[*op.rows->dimension].toInt() == 0))
-    return -1;
-  const std::uint8_t table = op.rows->table;
-  const bool written = table < op.uses.size() && (op.uses[table] & (Operator::write | Operator::overwrite)) != 0;
-  if (!add_rows(inputs[table], inputs[op.rows->numbers], op.rows->is_sparse, written, owner.chunk, operands.parts))
-    return -1;
-  operands.parameter = owner.watched.layer_of(inputs[table].toTensor().storage().unsafeGetStorageImpl());
-  return table;
-}
-
 std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::RecordFunction& function) {
   const Operator& op = owner.table.of(function);
   const auto inputs = arguments_of(function);
@@ -207,15 +193,16 @@ std::unique_ptr<at::ObserverContext> begin_op(Announcer& owner, const at::Record
   if (op.communicates && owner.gpu == nullptr) send_from_ordinary_memory(inputs);
   if (op.communicates && owner.gpu != nullptr) owner.session.hear_ops();  // its work uses operands after its end
   if (owner.gpu != nullptr && op.takes_lists && goes_in_groups(inputs)) return nullptr;
+  OpOperands operands(owner);
+  operands.views = !op.communicates;
+  const int in_parts = add_rows(op, inputs, owner, operands);
   if (owner.gpu != nullptr) {
     let_asked_storages_go();
-    auto refused = let_operands_fit(*owner.gpu, inputs);
+    auto refused = let_operands_fit(*owner.gpu, inputs, 1, in_parts);
     if (refused && (!op.writes() || Refused::writes_too()))
       return std::make_unique<RefusedContext>(std::move(refused), inputs);
     owner.gpu->prepare_workspaces(nodes_here == 0);
   }
-  OpOperands operands(owner);
-  const int in_parts = add_rows_of(op, inputs, owner, operands);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (static_cast<int>(i) == in_parts) continue;
     const std::uint8_t use = i < op.uses.size() ? op.uses[i] : std::uint8_t{Operator::read};

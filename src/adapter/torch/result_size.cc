@@ -85,6 +85,7 @@ std::uint64_t looked_up(const Operator::Rows& rows, Inputs inputs) {
     dimension = first - list.begin();
     numbers = &*first;
   }
+  if (rows.of_entries) return is_dense(*numbers) ? product(numbers->toTensor().sizes()) : 0;
   if (!is_dense(*numbers) || dimension >= table.dim() || -dimension > table.dim()) return 0;
   return product({numbers->toTensor().numel(), table.numel() / std::max<std::int64_t>(table.size(dimension), 1)});
 }

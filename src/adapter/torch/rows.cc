@@ -1,83 +1,255 @@
-// Index tensors into parts of tables: see rows.h.
+// Entries of tensors into parts of their memory: see rows.h.
 #include "adapter/torch/rows.h"
 
 #include <ATen/SparseTensorImpl.h>
-#include <ATen/core/TensorBase.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "adapter/torch/gpu_host_memory.h"
+#include "adapter/torch/gpu_storages.h"
+#include "adapter/torch/session_memory.h"
+#include "adapter/torch/watched.h"
 
 namespace vedette::adapter {
 namespace {
 
 constexpr std::uint64_t fewest_chunks = 16;         // of a table: below, moving it whole costs little
-constexpr std::int64_t smallest_share = 4;          // at most a quarter of the rows
+constexpr std::uint64_t least_of_gpu = 4 << 20;     // there it moves whole, however small chunks are
+constexpr std::uint64_t smallest_share = 4;         // at most a quarter of the bytes
 constexpr std::uint64_t smallest_chunk = 16 << 10;  // a gap below this holds no whole untouched chunk
+constexpr std::uint64_t most_looked_at = 1 << 16;   // numbers, or a quarter of a table's rows
 
-template <class Number>
-void copy(const c10::TensorImpl& tensor, std::int64_t count, std::vector<std::int64_t>& rows) {
-  const Number* const numbers = static_cast<const Number*>(tensor.data());
-  rows.assign(numbers, numbers + count);
-}
+using Sizes = c10::IntArrayRef;
 
-// The numbers of rows; empty where there are none, or more than `most`, or they do not lie one after the other.
-std::vector<std::int64_t> rows_of(const c10::TensorImpl& numbers, bool is_sparse, std::int64_t most) {
-  std::vector<std::int64_t> rows;
-  if (is_sparse != (numbers.layout() == c10::kSparse)) return rows;
-  const c10::TensorImpl* tensor = &numbers;
-  std::int64_t count = numbers.numel();
-  if (is_sparse) {  // the first line of its indices numbers rows
-    const auto* const sparse = static_cast<const at::SparseTensorImpl*>(&numbers);
-    tensor = sparse->indices().unsafeGetTensorImpl();
-    count = sparse->nnz();
+// All positions in some dimensions of a tensor, the last dimension first.
+class Positions {
+ public:
+  explicit Positions(Sizes sizes) : sizes_(sizes), at_(sizes.size(), 0) {}
+  std::uint64_t count() const {
+    std::uint64_t all = 1;
+    for (const std::int64_t size : sizes_) all *= static_cast<std::uint64_t>(size);
+    return all;
   }
-  if (!tensor->is_cpu() || tensor->layout() != c10::kStrided || !tensor->has_storage() || count == 0 || count > most)
-    return rows;
-  if (!tensor->is_contiguous()) return rows;
-  if (tensor->dtype() == caffe2::TypeMeta::Make<std::int64_t>()) copy<std::int64_t>(*tensor, count, rows);
-  if (tensor->dtype() == caffe2::TypeMeta::Make<std::int32_t>()) copy<std::int32_t>(*tensor, count, rows);
-  return rows;
+  std::int64_t offset(Sizes strides, std::size_t without = ~std::size_t{0}) const {
+    std::int64_t sum = 0;
+    for (std::size_t d = 0; d < at_.size(); ++d) sum += d == without ? 0 : at_[d] * strides[d];
+    return sum;
+  }
+  bool next() {  // false: it was the last
+    for (std::size_t d = at_.size(); d-- > 0;) {
+      if (++at_[d] < sizes_[d]) return true;
+      at_[d] = 0;
+    }
+    return false;
+  }
+
+ private:
+  const Sizes sizes_;
+  c10::SmallVector<std::int64_t, 6> at_;
+};
+
+// A large tensor's memory, as its session knows it.
+struct Large {
+  const std::byte* memory = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+std::optional<Large> large(const at::Tensor& tensor, const Announcer& owner) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (impl.layout() != c10::kStrided || !impl.has_storage() || impl.numel() == 0 || impl.dim() == 0) return {};
+  c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
+  std::uint64_t least = fewest_chunks * owner.chunk.value;
+  if (owner.gpu != nullptr) least = std::min(least, least_of_gpu);
+  if (storage.nbytes() < least || storage.device_type() != (owner.gpu != nullptr ? c10::kCUDA : c10::kCPU)) return {};
+  if (owner.gpu != nullptr && !(owner.gpu->is_of_this_session(storage) && uses_host_memory(*owner.gpu))) return {};
+  const void* const memory = owner.gpu != nullptr ? owner.gpu->seen(storage) : session_memory(storage);
+  if (memory == nullptr) return {};
+  return Large{.memory = static_cast<const std::byte*>(memory), .bytes = storage.nbytes()};
 }
 
-const c10::TensorImpl* strided(const c10::IValue& value) {
-  if (!value.isTensor() || !value.toTensor().defined()) return nullptr;
-  const c10::TensorImpl* const tensor = value.unsafeToTensorImpl();
-  return tensor->is_cpu() && tensor->layout() == c10::kStrided && tensor->has_storage() ? tensor : nullptr;
+// Bytes of a tensor's memory that an op touches, piece by piece.
+class Touched {
+ public:
+  void add(std::uint64_t begin, std::uint64_t bytes) { pieces_.push_back({begin, begin + bytes}); }
+  // False: they are too many.
+  bool become_parts(const Large& of, bool written, std::vector<Part>& parts) {
+    std::sort(pieces_.begin(), pieces_.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    std::vector<Span<std::uint64_t>> joined;
+    for (const auto& piece : pieces_) {
+      if (!joined.empty() && piece.begin < joined.back().end + smallest_chunk) {
+        joined.back().end = std::max(joined.back().end, piece.end);
+      } else {
+        joined.push_back(piece);
+      }
+    }
+    std::uint64_t all = 0;
+    for (const auto& [begin, end] : joined) all += end - begin;
+    if (all == 0 || all > of.bytes / smallest_share) return false;
+    for (const auto& [begin, end] : joined)
+      parts.push_back({.first = of.memory + begin, .bytes = {end - begin}, .written = written});
+    return true;
+  }
+
+ private:
+  std::vector<Span<std::uint64_t>> pieces_;
+};
+
+bool few_on_gpu(const Large& of, std::uint64_t bytes, bool written, std::vector<Part>& parts) {
+  if (bytes == 0 || bytes > of.bytes / smallest_share) return false;
+  parts.push_back({.first = of.memory, .bytes = {bytes}, .written = written});
+  return true;
+}
+
+// --- numbers ---------------------------------------------------------------------------------------------------------
+
+struct Numbers {
+  const c10::TensorImpl* tensor = nullptr;
+  c10::SmallVector<std::int64_t, 6> sizes;
+};
+
+std::optional<Numbers> numbers_of(const c10::IValue& value, bool is_sparse, c10::DeviceType device) {
+  if (value.isList())  // table[first, second...]: the first one numbers rows
+    return value.toListRef().empty() ? std::nullopt : numbers_of(value.toListRef()[0], is_sparse, device);
+  if (!value.isTensor() || !value.toTensor().defined()) return {};
+  const c10::TensorImpl* tensor = value.unsafeToTensorImpl();
+  if (is_sparse != (tensor->layout() == c10::kSparse)) return {};
+  Numbers numbers;
+  if (is_sparse) {  // the first line of its indices numbers rows
+    const auto* const sparse = static_cast<const at::SparseTensorImpl*>(tensor);
+    tensor = sparse->indices().unsafeGetTensorImpl();
+    numbers.sizes = {sparse->nnz()};
+    if (!tensor->is_contiguous()) return {};
+  }
+  if (tensor->layout() != c10::kStrided || !tensor->has_storage() || tensor->device_type() != device) return {};
+  if (tensor->dtype() != caffe2::TypeMeta::Make<std::int64_t>() &&
+      tensor->dtype() != caffe2::TypeMeta::Make<std::int32_t>())
+    return {};
+  if (!is_sparse) numbers.sizes.append(tensor->sizes().begin(), tensor->sizes().end());
+  numbers.tensor = tensor;
+  return numbers;
+}
+
+std::int64_t number_at(const c10::TensorImpl& tensor, std::int64_t offset) {
+  if (tensor.dtype() == caffe2::TypeMeta::Make<std::int32_t>())
+    return static_cast<const std::int32_t*>(tensor.data())[offset];
+  return static_cast<const std::int64_t*>(tensor.data())[offset];
+}
+
+// Positions of the table that are looked up: `outer` ones, each with all `numbers`, or each with its own; and a run of
+// entries behind each.
+struct LookUp {
+  Sizes outer = {}, numbers = {};
+  bool each_its_own = false;
+  std::size_t dimension = 0;
+  std::int64_t run = 0;
+};
+
+std::optional<LookUp> look_up(const at::Tensor& table, const Numbers& numbers, const Operator::Rows& rows,
+                              const c10::IValue* dimension) {
+  std::int64_t d = 0;
+  if (dimension != nullptr && !dimension->isInt()) return {};
+  if (dimension != nullptr) d = dimension->toInt();
+  if (d < 0) d += table.dim();
+  if (d < 0 || d >= table.dim()) return {};
+  const auto at = static_cast<std::size_t>(d);
+  if (!rows.of_entries)
+    return LookUp{
+        .outer = table.sizes().slice(0, at), .numbers = numbers.sizes, .dimension = at, .run = table.stride(d)};
+  if (numbers.tensor->dim() != table.dim()) return {};
+  // Numbers that are expanded behind the dimension look whole rows up.
+  std::size_t own = numbers.sizes.size();
+  while (own > at + 1 &&
+         (numbers.tensor->stride(static_cast<std::int64_t>(own) - 1) == 0 || numbers.sizes[own - 1] == 1))
+    --own;
+  return LookUp{.outer = Sizes(numbers.sizes).slice(0, own),
+                .each_its_own = true,
+                .dimension = at,
+                .run = table.stride(static_cast<std::int64_t>(own) - 1)};
+}
+
+void touch(const at::Tensor& table, const Numbers& numbers, const LookUp& what, Touched& touched) {
+  const std::int64_t count = table.sizes()[what.dimension], step = table.strides()[what.dimension];
+  const std::uint64_t item = table.itemsize();
+  const Sizes strides = numbers.tensor->strides();
+  const auto add = [&](std::int64_t at, std::int64_t number) {
+    if (number < 0) number += count;
+    if (number < 0 || number >= count) return;  // the operator will say so
+    touched.add(static_cast<std::uint64_t>(table.storage_offset() + at + number * step) * item,
+                static_cast<std::uint64_t>(what.run) * item);
+  };
+  Positions outer(what.outer);
+  do {
+    const std::int64_t at = outer.offset(table.strides(), what.dimension);
+    if (what.each_its_own) {
+      add(at, number_at(*numbers.tensor, outer.offset(strides)));
+      continue;
+    }
+    Positions each(what.numbers);
+    do
+      add(at,
+          number_at(*numbers.tensor, each.offset(strides.size() == what.numbers.size() ? strides : strides.slice(1))));
+    while (each.next());
+  } while (outer.next());
 }
 
 }  // namespace
 
-bool add_rows(const c10::IValue& table, const c10::IValue& numbers, bool is_sparse, bool written, Bytes chunk,
-              std::vector<Part>& parts) {
-  if (numbers.isList())  // table[first, second...]: the first one numbers rows
-    return !numbers.toListRef().empty() && add_rows(table, numbers.toListRef()[0], is_sparse, written, chunk, parts);
-  const c10::TensorImpl* const tensor = strided(table);
-  if (tensor == nullptr || tensor->dim() == 0 || tensor->unsafe_storage().nbytes() < fewest_chunks * chunk.value)
-    return false;
-  if (!tensor->is_contiguous() || tensor->numel() == 0) return false;
-  if (!numbers.isTensor() || !numbers.toTensor().defined()) return false;
-  const std::int64_t count = tensor->sizes()[0];
-  std::vector<std::int64_t> rows = rows_of(*numbers.unsafeToTensorImpl(), is_sparse, count / smallest_share);
-  for (std::int64_t& row : rows) row += row < 0 ? count : 0;
-  if (rows.empty()) return false;
-  std::sort(rows.begin(), rows.end());
-  const auto row_bytes = static_cast<std::uint64_t>(tensor->numel() / count) * tensor->itemsize();
-  const auto* const first = static_cast<const std::byte*>(tensor->data());
-  std::uint64_t begin = 0, end = 0;  // of the part that grows
-  for (const std::int64_t row : rows) {
-    if (row < 0 || row >= count) continue;  // the operator will say so
-    const std::uint64_t at = static_cast<std::uint64_t>(row) * row_bytes;
-    if (end > 0 && at >= end + smallest_chunk) {
-      parts.push_back({.first = first + begin, .bytes = {end - begin}, .written = written});
-      end = 0;
-    }
-    if (end == 0) begin = at;
-    end = at + row_bytes;
+int add_rows(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const Announcer& owner,
+             OpOperands& operands) {
+  if (!op.rows || op.rows->numbers >= inputs.size() || !inputs[op.rows->table].isTensor()) return -1;
+  const std::uint8_t at = op.rows->table;
+  const at::Tensor& table = inputs[at].toTensor();
+  if (!table.defined()) return -1;
+  const auto of = large(table, owner);
+  if (!of || !table.is_contiguous()) return -1;
+  const auto numbers = numbers_of(inputs[op.rows->numbers], op.rows->is_sparse, table.device().type());
+  if (!numbers) return -1;
+  const auto what = look_up(table, *numbers, *op.rows, op.rows->dimension ? &inputs[*op.rows->dimension] : nullptr);
+  if (!what) return -1;
+  const std::uint64_t count =
+      Positions(what->outer).count() * (what->each_its_own ? 1 : Positions(what->numbers).count());
+  const std::uint64_t bytes = count * static_cast<std::uint64_t>(what->run) * table.itemsize();
+  const bool written = at < op.uses.size() && (op.uses[at] & (Operator::write | Operator::overwrite)) != 0;
+  if (owner.gpu != nullptr) {
+    if (!few_on_gpu(*of, bytes, written, operands.parts)) return -1;
+  } else {
+    const auto most = static_cast<std::uint64_t>(table.sizes()[what->dimension]) / smallest_share;
+    if (count == 0 || count > std::max(most_looked_at, most)) return -1;
+    Touched touched;
+    touch(table, *numbers, *what, touched);
+    if (!touched.become_parts(*of, written, operands.parts)) return -1;
   }
-  if (end > 0) parts.push_back({.first = first + begin, .bytes = {end - begin}, .written = written});
-  return end > 0;
+  operands.parameter = owner.watched.layer_of(table.storage().unsafeGetStorageImpl());
+  return at;
+}
+
+bool add_view(const at::Tensor& tensor, bool written, const Announcer& owner, OpOperands& operands) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (impl.layout() != c10::kStrided) return false;
+  const c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
+  const std::uint64_t bytes = static_cast<std::uint64_t>(impl.numel()) * impl.itemsize();
+  if (bytes > storage->nbytes() / smallest_share || !owner.watched.name_of(storage).empty()) return false;
+  const auto of = large(tensor, owner);
+  if (!of) return false;
+  if (owner.gpu != nullptr) return few_on_gpu(*of, bytes, written, operands.parts);
+  if (!Session::owns(of->memory)) return false;
+  std::size_t outer = static_cast<std::size_t>(impl.dim());  // dimensions behind these are one run
+  std::int64_t run = 1;
+  while (outer > 0 && (impl.strides()[outer - 1] == run || impl.sizes()[outer - 1] == 1)) run *= impl.sizes()[--outer];
+  Positions positions(impl.sizes().slice(0, outer));
+  if (positions.count() > most_looked_at) return false;
+  Touched touched;
+  do
+    touched.add(static_cast<std::uint64_t>(impl.storage_offset() + positions.offset(impl.strides())) * impl.itemsize(),
+                static_cast<std::uint64_t>(run) * impl.itemsize());
+  while (positions.next());
+  return touched.become_parts(*of, written, operands.parts);
 }
 
 }  // namespace vedette::adapter
