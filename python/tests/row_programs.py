@@ -90,9 +90,9 @@ def run(program, device, guard=None, steps=10):
     filled = torch.Generator().manual_seed(5)
     step = guard.step if guard else contextlib.nullcontext
     with step():
-        memory = torch.rand(rows, width, generator=filled).to(device).clone()
-        x = torch.rand(looked_up, width, generator=filled).to(device).clone()
-        weights = [torch.rand(512, width, generator=filled).to(device).clone() for _ in range(2)]  # 1 MiB each
+        memory = torch.rand(rows, width, generator=filled).to(device)
+        x = torch.rand(looked_up, width, generator=filled).to(device)
+        weights = [torch.rand(512, width, generator=filled).to(device) for _ in range(2)]  # 1 MiB each
     moved = []
     for number in range(steps):
         before = guard.counters if guard else None
