@@ -1,8 +1,10 @@
 // How fast would GPUs train models that do not fit their budgets? Predicted by the simulator; nothing was run on a GPU.
 //
 //   build/release/bench/gpu_prediction [--markdown] [--card WORD] [--model WORD]... [--host GB/S] [--processor GB/S]
+//   build/release/bench/gpu_prediction [--markdown] --optimizer
 //
-// docs/gpu-predictions.md is what --markdown prints. --host is the bandwidth of the host's memory instead of the
+// docs/gpu-predictions.md is what --markdown prints. --optimizer is its last table alone: the price of an update on the
+// GPU beside one on the processor. --host is the bandwidth of the host's memory instead of the
 // preset's, 0 without limit, and --processor what its processor takes of it.
 //
 // Each model's step is made from its shapes (gpu_shapes.h), planned by vedette for the card's machine preset with a
@@ -31,7 +33,7 @@ using namespace vedette;
 constexpr double shares[] = {0.7, 0.5, 0.3, 0.2};
 
 struct Options {
-  bool markdown = false;
+  bool markdown = false, optimizer = false;
   std::string card;
   std::vector<std::string> models;
   std::optional<double> host, processor;  // GB/s
@@ -231,19 +233,57 @@ void print_card(const bench::Card& card, const Options& options) {
     if (is_named(model.name, options) && !card.decoders) print_model(model, card, options);
 }
 
+// The state that an update on the processor has away is away here, too: as much memory for both.
+void print_optimizer(const Options& options) {
+  const bench::Card& card = bench::cards().front();
+  constexpr double processor = 70 * giga;  // its part of the host's memory, two sockets of DDR5
+  if (options.markdown) {
+    std::printf(
+        "\n## Where the optimizer is\n\nOn the %s, in the memory that is left without the optimizer's state. An update "
+        "on the processor runs beside the backward, at %.0f GB/s of the\nhost's memory (two sockets of DDR5, "
+        "JustVugg/colibri#537), and the next step waits for it. Its bits are not the plain run's. It has the links' "
+        "full "
+        "rate here,\nthough both share the host's memory.\n\n"
+        "| model | peak | memory | plain step | update on the GPU, swap alone | with recomputation | update on the "
+        "processor |\n|---|---|---|---|---|---|---|\n",
+        card.name, processor / giga);
+  } else {
+    std::printf("PREDICTED, not measured: %s, ms a step; an update on the processor at %.0f GB/s has other bits\n",
+                card.preset, processor / giga);
+    std::printf("%-26s %7s %7s %7s | %9s %9s | %9s\n", "model", "peak", "memory", "plain", "swap only", "with rec.",
+                "processor");
+  }
+  Machine machine = machine_of(card, {}), recomputing = machine;
+  recomputing.can_recompute = true;
+  for (const bench::Transformer& model : bench::short_steps()) {
+    const Trace fixed = bench::step_of(model, card, false), free = bench::step_of(model, card, true);
+    const auto peak = static_cast<double>(peak_bytes(fixed).value);
+    const double left = peak - model.optimizer(), ms = 1000 * model.seconds(card);
+    const double swap = ms / predict(fixed, machine, left / peak).speed,
+                 recomputed = ms / predict(free, recomputing, left / peak).speed,
+                 host = 1000 * bench::seconds_with_update_on_host(model, card, rates_of(machine), processor);
+    std::printf(options.markdown ? "| %s | %.0f GB | %.0f GB | %.0f ms | %.0f ms | %.0f ms | %.0f ms |\n"
+                                 : "%-26s %4.0f GB %4.0f GB %7.0f | %9.0f %9.0f | %9.0f\n",
+                model.name, peak / giga, left / giga, ms, swap, recomputed, host);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   Options options;
   for (int i = 1; i < count; ++i) {
     if (std::strcmp(words[i], "--markdown") == 0) options.markdown = true;
+    if (std::strcmp(words[i], "--optimizer") == 0) options.optimizer = true;
     if (i + 1 == count) break;
     if (std::strcmp(words[i], "--model") == 0) options.models.push_back(words[++i]);
     if (std::strcmp(words[i], "--card") == 0) options.card = words[++i];
     if (std::strcmp(words[i], "--host") == 0) options.host = std::atof(words[++i]);
     if (std::strcmp(words[i], "--processor") == 0) options.processor = std::atof(words[++i]);
   }
+  if (options.optimizer) return print_optimizer(options), 0;
   if (options.markdown && options.card.empty()) print_introduction();
   for (const bench::Card& card : bench::cards())
     if (options.card.empty() || options.card == card.name) print_card(card, options);
+  if (options.markdown && options.card.empty()) print_optimizer(options);
 }

@@ -19,6 +19,12 @@ constexpr std::array models{
     Transformer{"ViT-B/16, 512 images", 768, 12, 512 * 197, 197, 5, 250, false},
 };
 
+constexpr std::array few_tokens{
+    Transformer{"GPT 1.3B, 8 k tokens", 2048, 24, 8192, 2048, 50257, 400},
+    Transformer{"GPT 1.3B, 16 k tokens", 2048, 24, 16384, 2048, 50257, 400},
+    Transformer{"GPT 1.3B, 32 k tokens", 2048, 24, 32768, 2048, 50257, 400},
+};
+
 struct Parameter {
   TensorIndex weight, master, first, second;
   double count = 0;
@@ -132,6 +138,7 @@ class Step : RooflineStep {
 }  // namespace
 
 std::span<const Transformer> transformers() { return models; }
+std::span<const Transformer> short_steps() { return few_tokens; }
 
 std::span<const Card> cards() {
   static constexpr Card all[] = {{"H200", "h200-pcie5", 989e12, 4.8e12, 130e9},
@@ -182,6 +189,26 @@ double fluid_bound(const Fluid& model, double share, const Rates& rates, bool re
     }
   }
   return best;
+}
+
+double seconds_with_update_on_host(const Transformer& model, const Card& card, const Rates& links,
+                                   double processor_bytes_per_s) {
+  const Trace trace = step_of(model, card, false);
+  double device = 0, out = 0, processor = 0, in = 0;  // when each is free
+  for (const Op& op : trace.ops) {
+    if (op.phase != Phase::optimizer) {
+      device += static_cast<double>(op.time.value) * 1e-9;
+      continue;
+    }
+    for (const TensorIndex each : op.writes) {
+      if (trace.tensors[each.value].kind != TensorKind::weight) continue;
+      const auto bytes = static_cast<double>(trace.tensors[each.value].bytes.value);
+      out = std::max(out, device) + bytes / links.out;
+      processor = std::max(processor, out) + 14 * bytes / processor_bytes_per_s;
+      in = std::max(in, processor) + bytes / links.in;
+    }
+  }
+  return std::max(device, in);
 }
 
 }  // namespace vedette::bench

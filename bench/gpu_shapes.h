@@ -51,6 +51,7 @@ struct ResNet {
 };
 
 std::span<const Transformer> transformers();
+std::span<const Transformer> short_steps();  // of few tokens, where an update takes the most of them
 std::span<const ResNet> residual_networks();
 
 // `can_recompute`: of the forward ops; they have the same bits when they run twice.
@@ -73,5 +74,11 @@ struct Rates {  // of links; bytes a second
 // forward and come back during the backward, and the optimizer's state streams through the backward. With `recomputes`
 // part of the activations is recomputed. 0: it does not fit.
 double fluid_bound(const Fluid& model, double share, const Rates& rates, bool recomputes);
+
+// Seconds of a step, with all memory, whose AdamW the processor computes beside the backward, in the order in which
+// gradients are complete: each goes out, the processor reads and writes 28 bytes a parameter, and the weight comes in.
+// The next step waits for all of them. Its bits are others.
+double seconds_with_update_on_host(const Transformer& model, const Card& card, const Rates& links,
+                                   double processor_bytes_per_s);
 
 }  // namespace vedette::bench
