@@ -1,6 +1,10 @@
 // A session whose fast memory is the simulated GPU's: a training loop has the host's numbers in a part of its peak, by
 // a plan, without a race and without waits of the host.
+#include <map>
+#include <mutex>
+
 #include "support/gpu_net.h"
+#include "vedette/observer.h"
 
 namespace vedette::testing::gpu_session_test {
 namespace {
@@ -49,6 +53,50 @@ Ran run(Bytes budget, const std::string& policy, int steps, const std::string& s
   ran.messages = gpu.messages;
   EXPECT_FALSE(gpu.session->take_error());
   return ran;
+}
+
+// Counts the plans of steps with so many ops.
+class PlansMade final : public Observer {
+ public:
+  void planned(std::uint64_t, std::uint64_t, const Trace& units, const Plan&) override {
+    const std::lock_guard lock(guard_);
+    ++by_ops_[units.ops.size()];
+  }
+  std::size_t of(std::size_t ops) {
+    const std::lock_guard lock(guard_);
+    return by_ops_[ops];
+  }
+
+ private:
+  std::mutex guard_;
+  std::map<std::size_t, std::size_t> by_ops_;
+};
+
+// Its ops move tensors that the plan has in place. The next step has them there again, by the same plan.
+TEST_F(GpuSession, AnEvaluationBetweenStepsNeitherDiscardsNorRemakesAPlan) {
+  constexpr std::size_t ops = 2 + 5 * layers;
+  PlansMade plans;
+  WordsOnGpu gpu({.fast_memory = 2_MiB, .slow = "host", .policy = "sentinel", .observer = &plans});
+  NetOnGpu net(gpu, layers, words);
+  std::uint32_t s = 0;
+  std::size_t made = 0;
+  for (int calm = 0; calm < 12 && s < settled_at_last; ++s) {
+    net.step(s);
+    gpu.stream.synchronize().value();
+    calm = plans.of(ops) == made ? calm + 1 : 0;
+    made = plans.of(ops);
+  }
+  ASSERT_EQ(gpu.session->phase(), "planned");
+  ASSERT_GT(made, 0u);
+  for (const std::uint32_t last = s + 12; s < last; ++s) {
+    const std::uint64_t before = gpu.session->counters().bytes_in.value;
+    for (std::uint32_t batch = 0; batch < 1 + s % 3; ++batch) net.evaluate(100 + batch);
+    EXPECT_GT(gpu.session->counters().bytes_in.value, before) << "the evaluation moves nothing";
+    net.step(s);
+    EXPECT_EQ(gpu.session->phase(), "planned") << s;
+  }
+  net.expect_right();
+  EXPECT_EQ(plans.of(ops), made);
 }
 
 // More leaves in forward than one piece of pinned memory holds, and nothing waits for the device between steps. What is

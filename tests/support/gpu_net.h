@@ -45,6 +45,18 @@ class NetOnGpu {
     gpu_.drop(activations[0]);
   }
 
+  // A forward alone, in whatever step there is.
+  void evaluate(std::uint32_t input) {
+    Tensor activation = fresh("load", words_, {}, input);
+    for (const Tensor& weight : weights_) {
+      Tensor next = fresh("forward", words_, {&activation, &weight}, 1u);
+      gpu_.drop(activation);
+      activation = next;
+    }
+    gpu_.expect_right(activation, "an evaluation");
+    gpu_.drop(activation);
+  }
+
   void expect_right() {
     for (std::size_t l = 0; l < weights_.size(); ++l) {
       gpu_.expect_right(weights_[l], "weight " + std::to_string(l));
