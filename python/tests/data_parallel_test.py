@@ -38,9 +38,10 @@ def gpu_guard(budget):
     return vedette.Guard(budget, fast=device, slow="host")
 
 
-def make_model():
+def make_model(*norms):
+    """`norms`: what stands behind each linear layer."""
     torch.manual_seed(1)
-    layers = [layer for _ in range(12) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
+    layers = [layer for _ in range(12) for layer in (torch.nn.Linear(width, width), *[norm(width) for norm in norms], torch.nn.ReLU())]
     return torch.nn.Sequential(*layers, torch.nn.Linear(width, 10)).to(device)
 
 
@@ -65,7 +66,7 @@ def wrap(engine, model):
 
 
 def make(engine):
-    model = make_model()
+    model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(make_model(torch.nn.BatchNorm1d)) if engine == "synchronised" else make_model()
     return model, *wrap(engine, model)
 
 
@@ -108,7 +109,7 @@ def train(engine, guard=None, made=None):
             now = guard.counters
             moved.append(now.bytes_in + now.bytes_out - before.bytes_in - before.bytes_out)
             faults.append(now.faults - before.faults)
-    parameters = [bits(getattr(p, "_local_tensor", p).cpu()) for p in model.parameters()]
+    parameters = [bits(getattr(p, "_local_tensor", p).cpu()) for p in (*model.parameters(), *model.buffers())]
     return {"losses": losses, "parameters": parameters, "moved": moved, "faults": faults, "phase": guard.phase if guard else ""}
 
 
@@ -163,8 +164,41 @@ def gpu_rank_main(place, shares, engines):
         peak = torch.cuda.max_memory_allocated()
         with gpu_guard(int(peak / 2)) as guard:
             told[kind]["guarded"] = train_in_parts(kind, guard)
+    told["apart"] = synchronised_and_joined()
     told["races"] = ctypes.CDLL(None).simulated_races()
     leave(place, told)
+
+
+def synchronised_and_joined():
+    """How far SyncBatchNorm is from a BatchNorm of all ranks' batches, which differ in size, relative to the largest number: its results,
+    gradients and statistics."""
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    generator, apart = torch.Generator().manual_seed(7), {}
+    for name, kind, shape, layout in (("rows", torch.nn.BatchNorm1d, (5,), torch.contiguous_format),
+                                      ("images", torch.nn.BatchNorm2d, (5, 4, 3), torch.contiguous_format),
+                                      ("channels last", torch.nn.BatchNorm2d, (5, 4, 3), torch.channels_last)):
+        torch.manual_seed(3)
+        joined = kind(5, momentum=0.3).to(torch.float64)
+        torch.nn.init.uniform_(joined.weight)
+        torch.nn.init.uniform_(joined.bias)
+        synchronised = torch.nn.SyncBatchNorm.convert_sync_batchnorm(kind(5, momentum=0.3).to(device))
+        synchronised.load_state_dict(joined.state_dict())
+        parts = [3 * torch.randn(4 + 3 * part, *shape, generator=generator) + 2 for part in range(ranks)]
+        whole = torch.cat(parts).to(torch.float64).requires_grad_()
+        mine = parts[rank].to(device).contiguous(memory_format=layout).requires_grad_()
+        result = synchronised(mine)
+        result.square().sin().sum().backward()
+        expected = joined(whole)
+        expected.square().sin().sum().backward()
+        for parameter in synchronised.parameters():
+            torch.distributed.all_reduce(parameter.grad)
+        begin = sum(len(part) for part in parts[:rank])
+        own = slice(begin, begin + len(mine))
+        for what, a, b in (("result", result, expected[own]), ("input", mine.grad, whole.grad[own]),
+                           ("weight", synchronised.weight.grad, joined.weight.grad), ("bias", synchronised.bias.grad, joined.bias.grad),
+                           ("mean", synchronised.running_mean, joined.running_mean), ("variance", synchronised.running_var, joined.running_var)):
+            apart[f"{name}, {what}"] = ((a.detach().cpu() - b.detach()).abs().max() / b.detach().abs().max()).item()
+    return apart
 
 
 def killed_rank_main(place, shares, engines):
@@ -264,6 +298,7 @@ class DataParallel(unittest.TestCase):
     enter = None  # what the job does before it begins, as subprocess's preexec_fn
 
     main = rank_main
+    engines = ["ddp", "zero", "fsdp2"]
     runner = []
     environment = {}
 
@@ -272,7 +307,7 @@ class DataParallel(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             os.chmod(place, 0o777)
             command = [*cls.runner, sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={cls.ranks}",
-                       __file__, cls.main.__name__, place, json.dumps(cls.shares), "ddp", "zero", "fsdp2"]
+                       __file__, cls.main.__name__, place, json.dumps(cls.shares), *cls.engines]
             environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "HOME": place, **cls.environment}
             done = subprocess.run(command, env=environment, preexec_fn=cls.enter, cwd="/", capture_output=True, text=True, timeout=600)
             if done.returncode != 0:
@@ -313,6 +348,7 @@ class OnGpus(DataParallel):
     shares = [1, 0.5, 0.3] if "VEDETTE_WHOLE" in os.environ else [0.5, 0.3]
     phases = ["planned", "foreseen"]  # its reducer makes other buckets in its second step
     main = gpu_rank_main
+    engines = [*DataParallel.engines, "synchronised"]
 
     @classmethod
     def setUpClass(cls):
@@ -324,6 +360,11 @@ class OnGpus(DataParallel):
         cls.runner = [tree / "scripts/with_simulated_gpu"]
         cls.environment = {"VEDETTE_BUILD": str(build), "LD_PRELOAD": "", "SIMULATED_GPU": f"devices={cls.ranks}"}
         super().setUpClass()
+
+    def test_synchronised_batch_norms(self):
+        self.compare("synchronised")
+        for told in self.told:
+            self.assertLess(max(told["apart"].values()), 1e-5, told["apart"])
 
     def test_an_engine_that_is_made_before_its_guard(self):
         for told in self.told:

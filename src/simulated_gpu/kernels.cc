@@ -3,7 +3,7 @@
 //
 // Operators that make or shape tensors keep CUDA's own code, so the caching allocator, streams and views are the real
 // ones. Where libtorch's CPU takes another path than its CUDA device (dropout, LSTM cells, attention), the CPU's
-// formula is registered here, so that bits are equal.
+// formula is registered here, so that bits are equal. Where the CPU has no kernel (SyncBatchNorm), it gets one.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -11,6 +11,7 @@
 
 #include <set>
 
+#include "simulated_gpu/batch_norm.h"
 #include "simulated_gpu/operators.h"
 
 namespace vedette::simulated {
@@ -143,10 +144,20 @@ void put_own(const char* name, c10::DispatchKey key, Function* function) {
   put({name, ""}, key, c10::KernelFunction::makeFromUnboxedRuntimeFunction(function));
 }
 
+void put_missing_cpu_kernels() {
+  constexpr auto cpu = c10::DispatchKey::CPU;
+  put_own("aten::batch_norm_stats", cpu, &batch_norm::stats);
+  put_own("aten::batch_norm_gather_stats_with_counts", cpu, &batch_norm::gather_stats_with_counts);
+  put_own("aten::batch_norm_elemt", cpu, &batch_norm::elemt);
+  put_own("aten::batch_norm_backward_reduce", cpu, &batch_norm::backward_reduce);
+  put_own("aten::batch_norm_backward_elemt", cpu, &batch_norm::backward_elemt);
+}
+
 __attribute__((constructor)) void begin() {
   constexpr auto device = c10::DispatchKey::CUDA;
   take_cpu_allocator_place();
   at::globalContext().setUserEnabledCuDNN(false);
+  put_missing_cpu_kernels();
   put_cpu_kernels();
   put_lists();
   put_own("aten::copy_", device, &copy_from);

@@ -5,12 +5,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
-#include <c10/core/CPUAllocator.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -20,6 +17,7 @@
 #include "simulated_gpu/aliases.h"
 #include "simulated_gpu/entry.h"
 #include "simulated_gpu/generators.h"
+#include "simulated_gpu/host_tensors.h"
 #include "simulated_gpu/memory.h"
 #include "simulated_gpu/nodes.h"
 #include "simulated_gpu/reports.h"
@@ -31,50 +29,6 @@ namespace {
 
 using c10::IValue;
 using Stack = torch::jit::Stack;
-
-// Host tensors that queued work reads or writes. A reference to one may need Python's lock (GIL), also where it is not
-// the last, and a thread that has the lock may wait for the stream. So the work has aliases that own nothing, and a
-// thread of the program lets go of the tensors, with the next operator.
-class HostTensors {
- public:
-  using Done = std::shared_ptr<std::atomic<bool>>;
-  void keep(std::vector<at::Tensor> tensors, const Done& done) {
-    if (tensors.empty()) return;
-    const std::lock_guard lock(guard_);
-    kept_.push_back({done, std::move(tensors)});
-  }
-  void let_go() {
-    std::vector<Kept> over;  // they go without the lock
-    const std::lock_guard lock(guard_);
-    const auto done = std::stable_partition(kept_.begin(), kept_.end(), [](const Kept& each) { return !*each.done; });
-    std::move(done, kept_.end(), std::back_inserter(over));
-    kept_.erase(done, kept_.end());
-  }
-
- private:
-  struct Kept {
-    Done done;
-    std::vector<at::Tensor> tensors;
-  };
-  std::mutex guard_;
-  std::vector<Kept> kept_;
-};
-
-HostTensors& host_tensors() {
-  static auto* const all = new HostTensors;  // for ever: Python may be gone before
-  return *all;
-}
-
-at::Tensor alias_on_host(const at::Tensor& tensor) {
-  if (tensor.layout() != c10::kStrided || !tensor.has_storage()) return tensor;
-  c10::DataPtr bytes(const_cast<void*>(tensor.storage().data()), c10::Device(c10::kCPU));
-  c10::Storage storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(bytes),
-                       c10::GetCPUAllocator(), true);
-  at::Tensor alias = tensor_over(std::move(storage), c10::DispatchKey::CPU, tensor);
-  if (tensor.is_conj()) alias._set_conj(true);
-  if (tensor.is_neg()) alias._set_neg(true);
-  return alias;
-}
 
 struct Call {
   const c10::OperatorHandle& op;

@@ -62,7 +62,7 @@ bool changes_metadata(std::string_view name) {
 // The schemas of normalisations keep quiet about the running statistics that they change.
 bool changes_statistics(std::string_view operator_name, std::string_view argument) {
   return operator_name.find("_norm") != operator_name.npos && operator_name.find("backward") == operator_name.npos &&
-         argument.starts_with("running_");
+         operator_name.find("no_training") == operator_name.npos && argument.starts_with("running_");
 }
 
 std::optional<Operator::Rows> looks_up_rows(std::string_view name) {

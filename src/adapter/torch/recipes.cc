@@ -418,7 +418,7 @@ std::unique_ptr<Recipe> Recipes::make(const at::RecordFunction& function, const 
   if (by_default && gpu == nullptr) return nullptr;
   const Where where{session, gpu};
   auto recipe = std::make_unique<OperatorRecipe>(*of.op, where);
-  const bool trains = of.training && inputs[*of.training].isBool() && inputs[*of.training].toBool();
+  const bool trains = !of.training || (inputs[*of.training].isBool() && inputs[*of.training].toBool());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool statistics = std::find(of.statistics.begin(), of.statistics.end(), i) != of.statistics.end();
     const std::uint8_t use = i < op.uses.size() ? op.uses[i] : std::uint8_t{Operator::read};
