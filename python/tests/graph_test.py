@@ -184,6 +184,64 @@ def train_compiled():
     assert len(replays) >= 16, f"{len(replays)} replays in ten steps, two of which warm up and record"
 
 
+def train_with_dropout():
+    """Each replay drops others. A guarded run's are the plain run's, also where eager dropout and other draws come between."""
+    import torch
+
+    class Middle(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
+
+        def forward(self, x):
+            return self.last(torch.dropout(torch.relu(self.first(torch.dropout(x, 0.2, self.training))), 0.5, self.training))
+
+    def train_dropping(guard=None):
+        model, losses = model_of_three_parts(), []
+        model[1] = Middle().to("cuda")
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
+        if guard:
+            guard.watch(model)
+            guard.watch(optimizer)
+        model[1] = make_graphed(model[1])
+        torch.manual_seed(5)
+        for step in range(20):
+            with guard.step() if guard else contextlib.nullcontext():
+                x = batch(step)
+                loss = (torch.dropout(model(x), 0.1, True) - x).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+                del loss, x
+        return losses, numbers(model.parameters())
+
+    ones = torch.ones(rows, width, device="cuda")
+    graph, masks = captured(lambda: [torch.dropout(ones, 0.25, True), torch.rand(rows, device="cuda"), torch.randn(rows, device="cuda")])
+    seen = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        for _ in range(2):
+            graph.replay()
+            seen.append(numbers(masks))
+            dropped = masks[0].eq(0).float().mean().item()
+            assert abs(dropped - 0.25) < 0.02 and abs(masks[0].max().item() - 1 / 0.75) < 1e-6, dropped
+            assert 0 <= masks[1].min().item() and masks[1].max().item() < 1 and abs(masks[2].mean().item()) < 0.2
+    assert seen[:2] == seen[2:4], "other numbers by the same seed"
+    for kind in range(3):
+        assert len({replay[kind] for replay in seen}) == 4, "a replay drew what another one drew"
+    del graph, masks
+    plain = train_dropping()
+    assert train_dropping() == plain
+    gc.collect()
+    for share in (8 << 20, 5 << 20):
+        with guarded(share) as guard:
+            assert train_dropping(guard) == plain
+            gc.collect()
+            print(f"{share >> 10} KiB, {guard.phase}, in {guard.counters.bytes_in >> 10} KiB")
+            assert guard.phase == "planned" and guard.counters.bytes_in > 0, guard.phase
+
+
 def replay_after_evictions():
     """What a capture used lies where it lay, whatever was evicted, until the graph is gone: then it moves again."""
     import torch
@@ -432,17 +490,18 @@ def beside_a_large_operator():
 
 
 class Graphs(on_simulated_gpu.Processes):
-    functions = (train_in_parts, train_with_recomputation, train_compiled, replay_after_evictions, capture_what_is_away,
-                 more_than_half_of_the_budget,
-                 inputs_that_die, a_graph_beyond_the_guard, watched_after_the_capture, beside_a_large_operator,
-                 beside_another_thread, refused_captures,
-                 memory_pools)
+    functions = (train_in_parts, train_with_recomputation, train_with_dropout, train_compiled, replay_after_evictions, capture_what_is_away,
+                 more_than_half_of_the_budget, inputs_that_die, a_graph_beyond_the_guard, watched_after_the_capture, beside_a_large_operator,
+                 beside_another_thread, refused_captures, memory_pools)
 
     def test_a_part_of_a_training_replays_graphs(self):
         self.run_there(train_in_parts)
 
     def test_tensors_are_recomputed_beside_graphs(self):
         self.run_there(train_with_recomputation)
+
+    def test_random_numbers_in_a_graph(self):
+        self.run_there(train_with_dropout)
 
     def test_a_compiled_part_replays_graphs(self):
         self.run_there(train_compiled)

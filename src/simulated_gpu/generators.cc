@@ -3,7 +3,10 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <c10/cuda/CUDAFunctions.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -11,6 +14,7 @@
 #include <utility>
 
 #include "simulated_gpu/aliases.h"
+#include "simulated_gpu/memory.h"
 
 namespace vedette::simulated {
 namespace {
@@ -20,8 +24,21 @@ constexpr std::uint64_t draw = 4;  // offsets are multiples of it
 using Seeded = std::pair<std::uint64_t, std::uint64_t>;  // seed and offset
 
 // The CPU's state before each draw so far.
-std::map<Seeded, at::Tensor>& known() {
-  static auto* const states = new std::map<Seeded, at::Tensor>;
+class States {
+ public:
+  // What belongs to a state of the GPU's generator, which is `otherwise` where it has not been before.
+  at::Tensor of(const Seeded& at, const at::Tensor& otherwise) {
+    const std::lock_guard lock(guard_);
+    return states_.emplace(at, otherwise).first->second;
+  }
+
+ private:
+  std::mutex guard_;
+  std::map<Seeded, at::Tensor> states_;
+};
+
+States& known() {
+  static auto* const states = new States;
   return *states;
 }
 
@@ -40,11 +57,20 @@ at::Generator generator_of(const std::vector<c10::IValue>& arguments) {
     if (argument.isGenerator() && argument.toGenerator().defined() && argument.toGenerator().device().is_cuda())
       return argument.toGenerator();
   }
-  return at::globalContext().defaultGenerator(c10::Device(c10::kCUDA, 0));
+  return at::globalContext().defaultGenerator(c10::Device(c10::kCUDA, c10::cuda::current_device()));
 }
 
 bool same(const at::Tensor& a, const at::Tensor& b) {
   return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+std::atomic<bool> any_captured{false};  // relaxed: a thread that draws knows of the graphs whose replays it awaits
+
+std::uint64_t mixed(std::uint64_t bits) {  // splitmix64
+  bits += 0x9e3779b97f4a7c15;
+  bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
+  bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
+  return bits ^ (bits >> 31);
 }
 
 }  // namespace
@@ -57,25 +83,50 @@ struct Drawing::State {
 // A program that seeds its generators anew draws from a state that has been before, too. It seeds both, so that the
 // CPU's state is what it was then, and the draw moves it on.
 Drawing::Drawing(const std::vector<c10::IValue>& arguments) : state_(new State{generator_of(arguments)}) {
-  refuse_where_captured("an operator", "draws random numbers, which the simulated GPU cannot capture");
+  if (any_captured.load(std::memory_order_relaxed))
+    current_stream().wait_unordered();  // replays that come before have drawn
   const Seeded at = [&] {
     const std::lock_guard<std::mutex> lock(state_->of_gpu.mutex());
     return Seeded{state_->of_gpu.current_seed(), state_->of_gpu.get_offset()};
   }();
-  const at::Tensor now = state_of(state_->of_cpu);
-  const auto found = known().find(at);
-  if (found != known().end() && !same(found->second, now)) {
-    state_->put_back = now;
-    set_state(state_->of_cpu, found->second);
-  } else {
-    known().insert_or_assign(at, now);
-  }
+  const at::Tensor now = state_of(state_->of_cpu), then = known().of(at, now);
+  if (same(then, now)) return;
+  state_->put_back = now;
+  set_state(state_->of_cpu, then);
 }
 
 Drawing::~Drawing() {
   if (state_->put_back) set_state(state_->of_cpu, *state_->put_back);
   const std::lock_guard<std::mutex> lock(state_->of_gpu.mutex());
   state_->of_gpu.set_offset(state_->of_gpu.get_offset() + draw);
+}
+
+CapturedDraw::CapturedDraw(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments) {
+  const auto& declared = op.schema().arguments();
+  while (argument_ < declared.size() && declared[argument_].name() != "generator") ++argument_;
+  if (argument_ == declared.size())
+    refuse_where_captured(op.operator_name().name.c_str(), "draws random numbers and takes no generator");
+  any_captured.store(true, std::memory_order_relaxed);
+  at::Generator generator = generator_of(arguments);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  const at::PhiloxCudaState state = at::check_generator<at::CUDAGeneratorImpl>(generator)->philox_cuda_state(draw);
+  seed_ = state.seed_.ptr;
+  offset_ = state.offset_.ptr;
+  inside_ = state.offset_intragraph_;
+}
+
+std::vector<Access> CapturedDraw::accesses() const {
+  return {{.at = seed_, .bytes = sizeof *seed_}, {.at = offset_, .bytes = sizeof *offset_}};
+}
+
+void CapturedDraw::give_generator(std::vector<c10::IValue>& arguments) const {
+  const auto value = [](const std::int64_t* of_device) {
+    return static_cast<std::uint64_t>(*static_cast<const std::int64_t*>(memory().reach(of_device)));
+  };
+  const Seeded at{value(seed_), value(offset_) + inside_};
+  at::Generator own = at::detail::createCPUGenerator(mixed(mixed(at.first) ^ at.second));
+  own.set_state(known().of(at, own.get_state()));
+  arguments[argument_] = std::move(own);
 }
 
 }  // namespace vedette::simulated

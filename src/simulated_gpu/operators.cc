@@ -70,15 +70,25 @@ at::Tensor host_operand(const c10::OperatorHandle& op, const at::Tensor& tensor,
   return copy;
 }
 
+// Schemas of batch norms keep quiet about the running statistics that they change where they train.
+bool changes_statistics(const Call& call) {
+  static const std::set<std::string> always = {"aten::batch_norm_update_stats", "aten::batch_norm_gather_stats",
+                                               "aten::batch_norm_gather_stats_with_counts"};
+  if (always.contains(call.name())) return true;
+  return call.op.operator_name().name == "aten::native_batch_norm" && call.arguments[5].toBool();  // training
+}
+
 Call open_call(const c10::OperatorHandle& op, Stack* stack) {
   const auto& declared = op.schema().arguments();
   Call call{.op = op,
             .arguments = {stack->end() - static_cast<std::ptrdiff_t>(declared.size()), stack->end()},
             .workspaces = workspaces_of(op)};
   torch::jit::drop(*stack, declared.size());
+  const bool statistics = changes_statistics(call);
   for (std::size_t i = 0; i < declared.size(); ++i) {
     const auto* const marked = declared[i].alias_info();
-    const bool written = marked != nullptr && marked->isWrite();
+    const bool written =
+        (marked != nullptr && marked->isWrite()) || (statistics && declared[i].name().starts_with("running_"));
     call.for_cpu.push_back(with_tensors(call.arguments[i], [&](const at::Tensor& t) {
       if (!on_device(t)) return host_operand(op, t, call.of_host);
       // Zeros of forward-mode derivatives have no bytes.
@@ -331,6 +341,22 @@ void queue(Call& call, Stack* stack, const Shape& shape) {
   }
 }
 
+// An operator that draws, in a graph. Its results are its arguments: those of others are not known before they run.
+void queue_draw(Call& call, Stack* stack) {
+  const CapturedDraw draw(call.op, call.arguments);
+  for (std::size_t i = 0; i < call.op.schema().returns().size(); ++i) {
+    stack->push_back(returned_argument(call, i));
+    if (stack->back().isNone())
+      refuse_where_captured(call.name(), "makes a tensor of random numbers, which the simulated GPU cannot capture");
+  }
+  std::vector<Access> all = accesses(call);
+  for (const Access& each : draw.accesses()) all.push_back(each);
+  launch_kernel(call, all, [op = call.op, arguments = call.for_cpu, draw]() mutable {
+    draw.give_generator(arguments);
+    run_on_cpu(op, arguments);
+  });
+}
+
 struct Known {
   std::mutex guard;
   std::unordered_map<std::string, Shape> shapes;  // nodes stay where they are: queued kernels refer to them
@@ -354,7 +380,10 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
     if (found != known().shapes.end()) return queue(call, stack, found->second);
   }
   std::optional<Drawing> drawing;
-  if (op.hasTag(at::Tag::nondeterministic_seeded)) drawing.emplace(call.arguments);
+  if (op.hasTag(at::Tag::nondeterministic_seeded)) {
+    if (current_stream().capture() != nullptr) return queue_draw(call, stack);
+    drawing.emplace(call.arguments);
+  }
   std::optional<Shape> learned = run_now(call, stack, !key);
   if (!key || !learned || op.schema().returns().empty()) return;
   const std::lock_guard lock(known().guard);
