@@ -144,7 +144,9 @@ def rank_main(place, shares, engines):
 
 
 def gpu_rank_main(place, shares, engines):
-    """As rank_main(), on a simulated GPU; and with an engine that is made before its guard, and exchanges."""
+    """As rank_main(), on a simulated GPU; and with an engine that is made before its guard, with recomputation, and exchanges."""
+    import vedette
+
     join_on_gpu()
     told = {}
     for engine in engines:
@@ -157,6 +159,8 @@ def gpu_rank_main(place, shares, engines):
     made = make("ddp")
     with gpu_guard(int(peak / 2)) as guard:
         told["made before"] = {**train("ddp", guard, made), "peak": peak}
+    with vedette.Guard(int(peak / 2), fast=device, slow="host", recompute="always") as guard:
+        told["recomputed"] = train("ddp", guard)
     told["exchanges"] = {"plain": exchange(), "guarded": exchange(gpu_guard(f"{1024 + 256 * torch.distributed.get_world_size()}KiB"))}
     for kind in ("tensors", "pipeline"):
         torch.cuda.reset_peak_memory_stats()
@@ -370,6 +374,11 @@ class OnGpus(DataParallel):
         for told in self.told:
             self.assertEqual(told["made before"]["losses"], told["ddp"]["plain"]["losses"])
             self.assertEqual(told["made before"]["parameters"], told["ddp"]["plain"]["parameters"])
+
+    def test_gradients_that_the_reducer_wrote_are_not_recomputed(self):
+        for told in self.told:
+            self.assertEqual(told["recomputed"]["losses"], told["ddp"]["plain"]["losses"])
+            self.assertEqual(told["recomputed"]["parameters"], told["ddp"]["plain"]["parameters"])
 
     def test_collectives_and_exchanges(self):
         for told in self.told:

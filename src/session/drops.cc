@@ -38,6 +38,13 @@ std::optional<std::uint32_t> Drops::is_source(std::uint64_t offset) {
   return logged && !recomputer_->let_die(*logged) ? logged : std::nullopt;
 }
 
+std::optional<std::uint32_t> Drops::held(std::uint64_t offset) {
+  if (!may_drop() || !logger_.running()) return std::nullopt;
+  const auto logged = logger_.logged(offset);
+  if (logged) recomputer_->lineage().held(*logged);
+  return logged;
+}
+
 void Drops::count(Counters& counters) const {
   if (recomputer_ == nullptr) return;
   const Recomputer::Figures again = recomputer_->figures();

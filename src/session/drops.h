@@ -36,6 +36,8 @@ class Drops : PartOfSession {
   std::optional<std::uint32_t> keeps(std::uint64_t offset) {
     return may_drop() && logger_.running() ? is_source(offset) : std::nullopt;
   }
+  // The tensor there is about to be held, and may be written without an op. Its number in the log, as a step runs.
+  std::optional<std::uint32_t> held(std::uint64_t offset);
   void count(Counters& counters) const;
 
   // --- without it --------------------------------------------------------------------------------------------------

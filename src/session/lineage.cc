@@ -97,6 +97,7 @@ bool Lineage::need(Search& search, Value value) const {
   if (value.use == Use::overwritten) return true;
   if (value.version == 0) return of.born_here && value.use == Use::changed;  // its bytes are undefined
   const std::uint32_t op = of.writers[value.version - 1];
+  if (op == no_op) return false;
   const std::vector<std::uint32_t>& results = ops_[op].results;
   if (std::find(results.begin(), results.end(), value.tensor) == results.end()) return false;
   if (std::find(search.ops.begin(), search.ops.end(), op) != search.ops.end()) return true;

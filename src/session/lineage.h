@@ -49,6 +49,8 @@ class Lineage {
   template <class Uses>
   void keep(std::uint32_t op, std::unique_ptr<Recipe> recipe, Uses uses);
   void drop_recipe(std::uint32_t op);
+  // Something else than an op may write it from now on: no way makes its bytes.
+  void held(std::uint32_t tensor) { history(tensor).writers.push_back(no_op); }
 
   // --- what can be recomputed ----------------------------------------------------------------------------------------
   // As if none of `wanted` were there. nullopt: some cannot be recomputed.
@@ -58,6 +60,7 @@ class Lineage {
   bool touches(std::uint32_t op, std::uint32_t tensor) const;  // reads or writes it
 
  private:
+  static constexpr std::uint32_t no_op = ~std::uint32_t{0};
   struct Value {
     std::uint32_t tensor = 0, version = 0;
     Use use = Use::read;

@@ -219,24 +219,26 @@ bool Memory::may_be_dropped(const void* memory) const noexcept {
 }
 
 Result<std::optional<ChunkRange>> Memory::hold(const void* memory, std::chrono::milliseconds patience) {
+  Recomputer* const recomputer = steps_.drops().recomputer();
+  const bool made_first = recomputer != nullptr && executor_->traits().whole_tensors;
   ChunkRange chunks;
+  std::vector<std::uint32_t> written;  // what is made from it is made before
   {
     const std::lock_guard lock(mutex_);
     if (!arena_.has(memory)) return std::optional<ChunkRange>();
     const auto found = arena_.holding(memory);
     if (found != arena_.tensors().end()) {
       chunks = arena_.chunks_of(found->first, found->second.bytes.value);
+      if (const auto logged = made_first ? steps_.drops().held(found->first) : std::nullopt) written.push_back(*logged);
     } else if (const auto small = arena_.slab_chunk_that_may_leave(memory)) {
       chunks = ChunkRange::one(*small);
     } else {
       return std::optional<ChunkRange>();
     }
   }
-  Recomputer* const recomputer = steps_.drops().recomputer();
-  const bool made_first = recomputer != nullptr && executor_->traits().whole_tensors;
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
-    if (made_first) recomputer->make({&chunks, 1}, {});
+    if (made_first) recomputer->make({&chunks, 1}, written);
     const auto held = executor_->hold(chunks);
     if (held) return std::optional(chunks);
     if (made_first && held.error().cause == Cause::infeasible) continue;  // the op thread has dropped it meanwhile

@@ -228,6 +228,18 @@ TEST_F(InTheMiddle, ATensorThatIsHeldIsMade) {
   });
 }
 
+// No op announces the write: its own recipe would make the tensor without it.
+TEST_F(InTheMiddle, WhatIsWrittenWhileItIsHeldIsNotMadeWithoutIt) {
+  run([&](NetOnGpu&, std::vector<Tensor>& activations) {
+    gpu().recipes = false;
+    for (const std::size_t written : {1, 2, 4, 6}) {
+      const auto held = gpu().session->resident(activations[written].name);
+      gpu().in_op("written", activations[written], {}, 9u);
+    }
+    gpu().recipes = true;
+  });
+}
+
 // Of what was in place it would have to wait for an event of the program's; what was dropped the session orders.
 TEST_F(InTheMiddle, AnotherThreadOnAnotherStreamReadsWhatIsDropped) {
   cuda::Stream other = cuda::Stream::create(gpu().device).value();
