@@ -3,9 +3,9 @@
 //   build/release/bench/gpu_prediction [--markdown] [--card WORD] [--model WORD]... [--host GB/S] [--processor GB/S]
 //   build/release/bench/gpu_prediction [--markdown] --optimizer
 //
-// docs/gpu-predictions.md is what --markdown prints. --optimizer is its last table alone: the price of an update on the
-// GPU beside one on the processor. --host is the bandwidth of the host's memory instead of the
-// preset's, 0 without limit, and --processor what its processor takes of it.
+// docs/gpu-predictions.md sums up what --markdown prints. --optimizer is its last table alone: the price of an update
+// on the GPU beside one on the processor. --host is the bandwidth of the host's memory instead of the preset's, 0
+// without limit, and --processor what its processor takes of it.
 //
 // Each model's step is made from its shapes (gpu_shapes.h), planned by vedette for the card's machine preset with a
 // share of the step's peak, and replayed op by op. Beside it stand the lower bound that no plan passes on that machine,

@@ -1,5 +1,5 @@
-// What has to move, and for which reasons a move may start now: threads that wait, a plan, a prediction, another
-// budget. The migrator starts the moves (migrator.h).
+// Moves that have to be made, and those that may start now: for threads that wait, by a plan, by a prediction, for
+// another budget. The migrator starts them (migrator.h).
 //
 // Thread rule: as common.h's.
 #pragma once

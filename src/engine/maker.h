@@ -1,4 +1,4 @@
-// Memory for frames: made ahead of need by a thread while the program goes on, and given back when nothing needed it
+// Memory for frames: made ahead of need by a thread while the program goes on. It is given back when nothing needed it
 // for a while, when the budget is less, or when the program has no more ops here.
 //
 // Thread rule: as common.h's. Names with `_unlocking` are the migrator's, and release the lock meanwhile.

@@ -43,7 +43,7 @@ class RunningOp : PartOfEngine {
   const moves::LookAhead& ahead() const noexcept { return ahead_; }
   bool is_predicted() const noexcept { return ahead_.known(); }
   void predict(const moves::Outlook& outlook);
-  // What is used from this tick on is fetched later.
+  // Chunks that are used from this tick on are fetched later.
   void set_due(Ticks due) noexcept { due_ = due; }
   Ticks due() const noexcept { return ahead_.known() ? due_ : never; }
 

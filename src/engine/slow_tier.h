@@ -53,7 +53,7 @@ class SlowTier : PartOfEngine {
   void ask(const StoreRequest& request) { next_.push_back(request); }
   void settle(SlotIndex slot, TierIndex target) { settling_.push_back({slot, target}); }  // between slow tiers
   bool settles() const noexcept { return !settling_.empty(); }
-  // What has gathered goes to the store. False: nothing has.
+  // Requests that have gathered go to the store. False: there are none.
   bool pass_on_unlocking(std::unique_lock<std::mutex>& lock) noexcept;
   // Waits for completions, or until kick(). Returns how many there are.
   std::size_t wait_unlocking(std::unique_lock<std::mutex>& lock, std::span<StoreCompletion> done,
