@@ -80,7 +80,7 @@ Moved moved_since(const Counters& before, const Counters& now) {
 
 TEST_F(GpuRows, AreUsedInHostMemoryAndTheTensorDoesNotCome) {
   for (const std::string policy : {"vedette", "on-demand"}) {
-    for (const std::string slow : {std::string("host"), "host:1MiB+nvme:" + ::testing::TempDir()}) {
+    for (const std::string& slow : {std::string("host"), "host:1MiB+nvme:" + ::testing::TempDir()}) {
       Learner learner({.fast_memory = enough_for_weights, .slow = slow, .policy = policy});
       for (int s = 0; s < 6; ++s) learner.step();
       const Counters before = learner.gpu.session->counters();
