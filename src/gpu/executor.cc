@@ -308,12 +308,14 @@ void GpuExecutor::find_operands(const Part& part) {
     chunks_.of_op += chunks.size();
   }
   moves_.few.clear();
-  for (const Part::Few& each : part.few) {
-    const BlockIndex* const block = names_.block(each.chunks);
-    if (block == nullptr || std::find(operands_.begin(), operands_.end(), *block) != operands_.end()) continue;
-    operands_.push_back(*block);
-    moves_.few.push_back({.block = *block, .bytes = each.bytes, .written = each.written});
-  }
+  for (const bool many : {true, false})  // where the op uses more of it in all than of a few rows, it comes
+    for (const Part::Few& each : part.few) {
+      const BlockIndex* const block = names_.block(each.chunks);
+      if (block == nullptr || std::find(operands_.begin(), operands_.end(), *block) != operands_.end()) continue;
+      if (many != (4 * each.bytes.value > places_->bytes(*block).value)) continue;
+      operands_.push_back(*block);
+      if (!many) moves_.few.push_back({.block = *block, .bytes = each.bytes, .written = each.written});
+    }
 }
 
 Result<bool> GpuExecutor::pin_operands(OpIndex op, const Part& part) {
@@ -328,9 +330,14 @@ bool GpuExecutor::pin_fewer_operands(OpIndex op, std::string_view name, const Pa
   while (true) {
     std::vector<const void*> names;
     for (const BlockIndex block : operands_) names.push_back(names_.name(block));
+    const auto whole = std::span(std::as_const(names)).first(names.size() - moves_.few.size());
     lock.unlock();
     using NoRoom = GpuProgram::NoRoom;
-    const auto answer = error.cause == Cause::out_of_memory ? options_.program->no_room(names, error) : NoRoom::end;
+    auto answer = NoRoom::end;
+    if (error.cause == Cause::out_of_memory) {  // rows need no room where they are used in pinned memory
+      if (!whole.empty()) answer = options_.program->no_room(whole, error);
+      if (answer != NoRoom::begin_again) answer = options_.program->no_room(names, error);
+    }
     lock.lock();
     if (answer == NoRoom::end) die((std::string(name) + ": " + error.message).c_str());
     find_operands(part);

@@ -14,8 +14,10 @@ const auto block_of = [](const auto& fetch) { return fetch.block; };
 }  // namespace
 
 void PlaceExecutor::forget_fetches() {
-  for (const Expected::Fetch& each : fetches_)
-    if (const auto& slot = blocks_[each.block.value].slot) host_.forget_wish(*slot);
+  for (const Expected::Fetch& each : fetches_) {
+    const Block& block = blocks_[each.block.value];
+    if (block.slot && block.in_slot == 0) host_.forget_wish(*block.slot);
+  }
   fetches_.clear();
 }
 

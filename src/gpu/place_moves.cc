@@ -295,7 +295,8 @@ Result<void> PlaceExecutor::copy_to(BlockIndex index, Address to, StreamHandle s
   if (auto there = host_.need(slot); !there) return there;
   const std::uint32_t number = points_.number_of(stream);
   const auto queue = [&]() -> Result<StreamPoint> {
-    if (auto waits = points_.let_wait(number, host_.filled_at(slot)); !waits) return waits.error();
+    for (const StreamPoint& use : {host_.filled_at(slot), host_.read_at(slot)})
+      if (auto waits = points_.let_wait(number, use); !waits) return waits.error();
     const Address from = reinterpret_cast<Address>(host_.memory(slot));
     if (auto queued = device_->copy(stream, to, from, block.bytes); !queued) return queued.error();
     return points_.mark(number);
@@ -303,6 +304,7 @@ Result<void> PlaceExecutor::copy_to(BlockIndex index, Address to, StreamHandle s
   const auto copied = queue();
   if (copied) {
     host_.is_read(slot, *copied);
+    if (block.in_slot > 0) host_.will_fill(slot);
     join(block.uses, *copied);  // the next copy out writes there
     return {};
   }

@@ -17,9 +17,9 @@ bool PlaceExecutor::InSlots::begin(const Few& use) {
   if (std::any_of(of.coming_.begin(), of.coming_.end(), comes)) return false;
   const HostSlot slot = *block.slot;
   if (!of.host_.need(slot, use.written)) return false;  // as an operand it tells the error
-  for (const StreamPoint& copied : {of.host_.filled_at(slot), of.host_.read_at(slot)}) {
-    if (of.points_.let_wait(stream, copied)) continue;
-    of.host_.forget_wish(slot);
+  for (const StreamPoint& there : {of.host_.filled_at(slot), of.host_.read_at(slot)}) {
+    if (of.points_.let_wait(stream, there)) continue;
+    if (block.in_slot == 0) of.host_.forget_wish(slot);
     return false;
   }
   ++block.in_slot;
@@ -30,9 +30,12 @@ bool PlaceExecutor::InSlots::begin(const Few& use) {
   return true;
 }
 
-// Where no point can be marked the host waits for the op.
+// A slot keeps its latest point alone, so that the point stands behind the uses on other streams. Where no point can be
+// marked the host waits for the op.
 void PlaceExecutor::InSlots::end(BlockIndex index) {
   Block& block = of.blocks_[index.value];
+  for (const StreamPoint& other : {of.host_.filled_at(*block.slot), of.host_.read_at(*block.slot)})
+    if (const auto waits = of.points_.let_wait(stream, other); !waits) die(waits.error().message.c_str());
   const auto used = of.points_.mark(stream);
   if (!used) {
     const int refused = of.device_->calls().stream_synchronize(of.points_.handle_of(stream));

@@ -73,6 +73,7 @@ void Ops::add_part(const vedette::Part& part, std::uint64_t offset, const Live& 
 // in the step is an operand as others are: its plan has it near by then.
 void Ops::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, std::uint64_t& hash) {
   std::uint64_t before = ~std::uint64_t{0};
+  bool written = false;  // the tensor at `before`, by a part so far
   for (const vedette::Part& part : parts) {
     if (!arena_.has(part.first)) continue;
     const auto found = arena_.holding(part.first);
@@ -85,10 +86,11 @@ void Ops::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, std::uin
     const bool is_new = index != no_log_tensor && logger_.log().tensors[index].birth > 0;
     if (!is_new) {
       add_part(part, offset, live);
-    } else if (!again || part.written) {
+    } else if (!again || (part.written && !written)) {
       op_.operand(arena_.chunks_of(offset, live.bytes.value), logger_.tensor(offset, live, /*whole=*/true),
                   part.written);
     }
+    written = part.written || (again && written);
     if (index == no_log_tensor) continue;
     if (!is_new) logger_.touched_in_parts(index);
     if (op.reads.empty() || op.reads.back() != index) op.reads.push_back(index);
@@ -96,18 +98,19 @@ void Ops::add_parts(std::span<const vedette::Part> parts, LoggedOp& op, std::uin
   }
 }
 
-// Tensors that some op had whole, or of which most was touched in all: plans move them as they do others. So it is
-// where tensors move whole, and all of them have room.
+// Tensors that some op had whole, or of which most was touched in all: plans move them as they do others, unless they
+// would take more than half of the memory for it. So it is where tensors move whole, and all of them have room.
 void Ops::settle_parts() {
   if (rows_.is_empty()) return;
-  const bool all_fit = executor_->traits().whole_tensors && arena_.peak_bytes() <= executor_->budget().value;
+  const std::uint64_t budget = executor_->budget().value;
+  const bool all_fit = executor_->traits().whole_tensors && arena_.peak_bytes() <= budget;
   const std::vector<LoggedTensor>& tensors = logger_.log().tensors;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     const LoggedTensor& t = tensors[i];
     if (!t.in_parts) continue;
     const ChunkRange chunks = arena_.chunks_of(t.offset, t.bytes.value);
     const bool much = 2 * rows_.chunks_in(chunks) > chunks.size() || 2 * rows_.few_of(i).value > t.bytes.value;
-    if (!t.whole && !much && !all_fit) continue;
+    if (!t.whole && !all_fit && (!much || t.bytes.value > budget / 2)) continue;
     logger_.touched_in_parts(i, false);
     rows_.forget(chunks);
   }

@@ -141,6 +141,34 @@ TEST_F(GpuRows, AnOpOfAnotherThreadHasThemInHostMemoryMeanwhile) {
   learner.expect_right();
 }
 
+// A slot knows one latest use: that of the op stands behind the other stream's.
+TEST_F(GpuRows, TheTensorComesBehindTheUsesOfAllStreams) {
+  Learner learner({.fast_memory = enough_for_weights, .slow = "host", .policy = "on-demand"});
+  WordsOnGpu& gpu = learner.gpu;
+  WordsOnGpu::Tensor other = gpu.make(row, true);
+  gpu.op("begin", other, {}, 9u);
+  for (int s = 0; s < 4; ++s) learner.step();
+  const cuda::Stream stream = cuda::Stream::create(gpu.device).value();
+  gpu.stream.synchronize().value();
+  const Part part{.first = learner.samples.name, .bytes = {row * 4}, .written = true};
+  const void* const reads[] = {learner.batch.name};
+  {
+    const auto step = gpu.session->step();
+    const auto op = gpu.session->op("store", reads, {}, {&part, 1});
+    gpu.work_on(stream.handle());
+    {
+      const auto held = gpu.session->resident(learner.samples.name), held_too = gpu.session->resident(other.name);
+      gpu.write_row_in_op(learner.samples, 0, other);
+    }
+    gpu.work_on(nullptr);
+    gpu.write_row_in_op(learner.samples, row, learner.batch);
+  }
+  learner.step(true);
+  learner.expect_right();
+  EXPECT_THAT(control().races(), ::testing::IsEmpty());
+  gpu.drop(other);
+}
+
 // What an op changed in host memory is there when the tensor comes, and what dies beside an op dies after it.
 TEST_F(GpuRows, CopiesRunBehindTheOpsThatUseTheSlot) {
   control().choose({.latency_us = 500});

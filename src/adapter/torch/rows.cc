@@ -77,8 +77,8 @@ std::optional<Large> large(const at::Tensor& tensor, const Announcer& owner) {
 class Touched {
  public:
   void add(std::uint64_t begin, std::uint64_t bytes) { pieces_.push_back({begin, begin + bytes}); }
-  // False: they are too many.
-  bool become_parts(const Large& of, bool written, std::vector<Part>& parts) {
+  // False: they are none, or more than `most` bytes.
+  bool become_parts(const Large& of, std::uint64_t most, bool written, std::vector<Part>& parts) {
     std::sort(pieces_.begin(), pieces_.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
     std::vector<Span<std::uint64_t>> joined;
     for (const auto& piece : pieces_) {
@@ -90,7 +90,7 @@ class Touched {
     }
     std::uint64_t all = 0;
     for (const auto& [begin, end] : joined) all += end - begin;
-    if (all == 0 || all > of.bytes / smallest_share) return false;
+    if (all == 0 || all > most) return false;
     for (const auto& [begin, end] : joined)
       parts.push_back({.first = of.memory + begin, .bytes = {end - begin}, .written = written});
     return true;
@@ -208,6 +208,8 @@ int add_rows(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const 
   if (!table.defined()) return -1;
   const auto of = large(table, owner);
   if (!of || !table.is_contiguous()) return -1;
+  const auto is_mean = [](const c10::IValue& input) { return input.isString() && input.toStringRef() == "mean"; };
+  if (std::any_of(inputs.begin(), inputs.end(), is_mean)) return -1;  // all of the table is divided
   const auto numbers = numbers_of(inputs[op.rows->numbers], op.rows->is_sparse, table.device().type());
   if (!numbers) return -1;
   const auto what = look_up(table, *numbers, *op.rows, op.rows->dimension ? &inputs[*op.rows->dimension] : nullptr);
@@ -219,11 +221,12 @@ int add_rows(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const 
   if (owner.gpu != nullptr) {
     if (!few_on_gpu(*of, bytes, written, operands.parts)) return -1;
   } else {
+    // By how many are looked up, not by which: else the same op would be another one in another step.
     const auto most = static_cast<std::uint64_t>(table.sizes()[what->dimension]) / smallest_share;
-    if (count == 0 || count > std::max(most_looked_at, most)) return -1;
+    if (count > std::max(most_looked_at, most) || bytes > of->bytes / smallest_share) return -1;
     Touched touched;
     touch(table, *numbers, *what, touched);
-    if (!touched.become_parts(*of, written, operands.parts)) return -1;
+    if (!touched.become_parts(*of, of->bytes, written, operands.parts)) return -1;
   }
   operands.parameter = owner.watched.layer_of(table.storage().unsafeGetStorageImpl());
   return at;
@@ -234,9 +237,9 @@ bool add_view(const at::Tensor& tensor, bool written, const Announcer& owner, Op
   if (impl.layout() != c10::kStrided) return false;
   const c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
   const std::uint64_t bytes = static_cast<std::uint64_t>(impl.numel()) * impl.itemsize();
-  if (bytes > storage->nbytes() / smallest_share || !owner.watched.name_of(storage).empty()) return false;
+  if (bytes > storage->nbytes() / smallest_share) return false;
   const auto of = large(tensor, owner);
-  if (!of) return false;
+  if (!of || !owner.watched.name_of(storage).empty()) return false;
   if (owner.gpu != nullptr) return few_on_gpu(*of, bytes, written, operands.parts);
   if (!Session::owns(of->memory)) return false;
   std::size_t outer = static_cast<std::size_t>(impl.dim());  // dimensions behind these are one run
@@ -249,7 +252,7 @@ bool add_view(const at::Tensor& tensor, bool written, const Announcer& owner, Op
     touched.add(static_cast<std::uint64_t>(impl.storage_offset() + positions.offset(impl.strides())) * impl.itemsize(),
                 static_cast<std::uint64_t>(run) * impl.itemsize());
   while (positions.next());
-  return touched.become_parts(*of, written, operands.parts);
+  return touched.become_parts(*of, of->bytes / smallest_share, written, operands.parts);
 }
 
 }  // namespace vedette::adapter
