@@ -113,4 +113,4 @@ def equal(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other))
 
 
-whole = rows * width * 4
+whole, weights = rows * width * 4, 2 << 20

@@ -38,6 +38,8 @@ def train(layers, guard=None, compiled=True, optimizer=None, count=steps):
             optimizer.zero_grad()
             losses.append(loss.item())
             del loss, x
+        if guard and guard.phase != "planned":
+            time.sleep(0.5)  # the plan is made beside the program, which on a busy machine would have ended before
     return losses, [parameter.detach().cpu().numpy().tobytes() for parameter in model.parameters()]
 
 

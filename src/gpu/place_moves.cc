@@ -309,7 +309,7 @@ Result<void> PlaceExecutor::copy_to(BlockIndex index, Address to, StreamHandle s
     return {};
   }
   static_cast<void>(device_->calls().stream_synchronize(stream));  // no copy runs on
-  host_.forget_wish(slot);
+  if (block.in_slot == 0) host_.forget_wish(slot);
   return copied.error();
 }
 
