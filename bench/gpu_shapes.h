@@ -76,7 +76,8 @@ struct Rates {  // of links; bytes a second
 double fluid_bound(const Fluid& model, double share, const Rates& rates, bool recomputes);
 
 // Seconds of a step, with all memory, whose AdamW the processor computes beside the backward, in the order in which
-// gradients are complete: each goes out, the processor reads and writes 28 bytes a parameter, and the weight comes in.
+// gradients are complete. Each gradient goes out, the processor reads and writes 28 bytes a parameter, and the weight
+// comes in.
 // The next step waits for all of them. Its bits are others.
 double seconds_with_update_on_host(const Transformer& model, const Card& card, const Rates& links,
                                    double processor_bytes_per_s);

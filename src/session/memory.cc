@@ -222,7 +222,7 @@ Result<std::optional<ChunkRange>> Memory::hold(const void* memory, std::chrono::
   Recomputer* const recomputer = steps_.drops().recomputer();
   const bool made_first = recomputer != nullptr && executor_->traits().whole_tensors;
   ChunkRange chunks;
-  std::vector<std::uint32_t> written;  // what is made from it is made before
+  std::vector<std::uint32_t> written;  // tensors that are recomputed from it are made before
   {
     const std::lock_guard lock(mutex_);
     if (!arena_.has(memory)) return std::optional<ChunkRange>();
