@@ -31,22 +31,26 @@ def batch(step):
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(step)).to("cuda")
 
 
-def train(guard=None, graphed=None, steps=10):
-    """Losses and parameters. `graphed` makes the model's middle part one that replays a graph."""
+def train(guard=None, graphed=None, steps=10, middle=None, seed=None, last=lambda result: result):
+    """Losses and parameters. `graphed` makes the model's middle part, or `middle`'s, one that replays a graph. `last` is outside of it."""
     import torch
 
     model = model_of_three_parts()
+    if middle:
+        model[1] = middle().to("cuda")
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
     if guard:
         guard.watch(model)
         guard.watch(optimizer)
     if graphed:
         model[1] = graphed(model[1])
+    if seed is not None:
+        torch.manual_seed(seed)
     losses = []
     for step in range(steps):
         with guard.step() if guard else contextlib.nullcontext():
             x = batch(step)
-            loss = (model(x) - x).square().mean()
+            loss = (last(model(x)) - x).square().mean()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -197,24 +201,7 @@ def train_with_dropout():
             return self.last(torch.dropout(torch.relu(self.first(torch.dropout(x, 0.2, self.training))), 0.5, self.training))
 
     def train_dropping(guard=None):
-        model, losses = model_of_three_parts(), []
-        model[1] = Middle().to("cuda")
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
-        if guard:
-            guard.watch(model)
-            guard.watch(optimizer)
-        model[1] = make_graphed(model[1])
-        torch.manual_seed(5)
-        for step in range(20):
-            with guard.step() if guard else contextlib.nullcontext():
-                x = batch(step)
-                loss = (torch.dropout(model(x), 0.1, True) - x).square().mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(loss.item())
-                del loss, x
-        return losses, numbers(model.parameters())
+        return train(guard, make_graphed, 20, Middle, 5, lambda result: torch.dropout(result, 0.1, True))
 
     ones = torch.ones(rows, width, device="cuda")
     graph, masks = captured(lambda: [torch.dropout(ones, 0.25, True), torch.rand(rows, device="cuda"), torch.randn(rows, device="cuda")])

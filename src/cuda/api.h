@@ -75,6 +75,7 @@ constexpr unsigned stream_non_blocking = 1;      // CU_STREAM_NON_BLOCKING
 constexpr unsigned event_disable_timing = 2;     // CU_EVENT_DISABLE_TIMING
 constexpr int granularity_recommended = 1;       // CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
 constexpr unsigned host_register_portable = 1;   // CU_MEMHOSTREGISTER_PORTABLE
+constexpr unsigned host_register_mapped = 2;     // CU_MEMHOSTREGISTER_DEVICEMAP
 constexpr unsigned host_allocate_portable = 1;   // CU_MEMHOSTALLOC_PORTABLE
 constexpr unsigned managed_attached_global = 1;  // CU_MEM_ATTACH_GLOBAL
 

@@ -18,7 +18,6 @@ namespace vedette::cuda {
 namespace {
 
 constexpr Bytes huge_page = 2_MiB;
-constexpr unsigned device_map = 2;  // CU_MEMHOSTREGISTER_DEVICEMAP: ops use rows there (gpu/place_rows.h)
 
 // Pages are there before they are pinned, so that the driver does not fault them in one by one. The first step of a
 // training evicts on demand and waits for them: several threads have the kernel zero them.
@@ -97,7 +96,8 @@ Result<PinnedPool::Piece> PinnedPool::registered(std::size_t bytes) {
   populate(*memory);
   std::byte* const data = memory->data();
   const BesideCaptures here(*device_);
-  const int number = device_->calls().host_register(data, bytes, host_register_portable | device_map);
+  constexpr unsigned flags = host_register_portable | host_register_mapped;  // ops use rows there (gpu/place_rows.h)
+  const int number = device_->calls().host_register(data, bytes, flags);
   if (number == success) {
     on_nearest_node_ = bound;
     return Piece{.data = data, .mapping = std::move(*memory), .bytes = bytes};

@@ -14,28 +14,19 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/common.h"
 #include "engine/migrator.h"
 #include "engine/planned_moves.h"
 #include "moves/executor.h"
 
 namespace vedette::engine {
 
-class AnnouncedOps : PartOfEngine {
+class AnnouncedOps : PartAbove {
  public:
   using Part = detail::Executor::Part;
   using Departures = std::span<const detail::OpMoves::Departure>;
 
   AnnouncedOps(Common& engine, const Below& below, PlannedMoves& planned, Migrator& migrator)
-      : PartOfEngine(engine),
-        slow_(below.slow),
-        frames_(below.frames),
-        op_(below.op),
-        demand_(below.demand),
-        in_place_(below.in_place),
-        maker_(below.maker),
-        planned_(planned),
-        migrator_(migrator) {}
+      : PartAbove(engine, below), planned_(planned), migrator_(migrator) {}
 
   void begin(OpIndex op, std::string_view name, const Part& part);
   // The end of one op and the beginning of another with the same name and number. The section needs its operands and
@@ -51,12 +42,6 @@ class AnnouncedOps : PartOfEngine {
   void leave(Departures departures);
   bool is_steady() const noexcept;  // nothing is away, moves or waits
 
-  SlowTier& slow_;
-  Frames& frames_;
-  RunningOp& op_;
-  Demand& demand_;
-  OperandsInPlace& in_place_;
-  Maker& maker_;
   PlannedMoves& planned_;
   Migrator& migrator_;
   std::vector<ChunkIndex> covered_;  // that observe() hid

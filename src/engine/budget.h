@@ -7,23 +7,16 @@
 #include <mutex>
 #include <string>
 
-#include "engine/common.h"
 #include "engine/migrator.h"
 #include "moves/executor.h"
 
 namespace vedette::engine {
 
-class Budget : PartOfEngine {
+class Budget : PartAbove {
  public:
   // `most_frames`: at any time.
   Budget(Common& engine, const Below& below, Migrator& migrator, std::uint32_t most_frames)
-      : PartOfEngine(engine),
-        slow_(below.slow),
-        frames_(below.frames),
-        demand_(below.demand),
-        maker_(below.maker),
-        migrator_(migrator),
-        most_frames_(most_frames) {}
+      : PartAbove(engine, below), migrator_(migrator), most_frames_(most_frames) {}
 
   void start();  // once there is a memory; with the lock
   Bytes now() const noexcept;
@@ -37,10 +30,6 @@ class Budget : PartOfEngine {
   void await_unregistered(std::unique_lock<std::mutex>& lock);  // of frames for I/O; waits
   std::string what_holds_more_than(std::uint32_t frames) const;
 
-  SlowTier& slow_;
-  Frames& frames_;
-  Demand& demand_;
-  Maker& maker_;
   Migrator& migrator_;
   std::uint32_t most_frames_;
 };

@@ -12,36 +12,13 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/common.h"
-#include "engine/demand.h"
-#include "engine/frames.h"
-#include "engine/in_place.h"
-#include "engine/maker.h"
-#include "engine/running_op.h"
-#include "engine/slow_tier.h"
+#include "engine/part_above.h"
 
 namespace vedette::engine {
 
-struct Below {  // the migrator and the program's side
-  SlowTier& slow;
-  Frames& frames;
-  RunningOp& op;
-  Demand& demand;
-  OperandsInPlace& in_place;
-  Maker& maker;
-};
-
-class Migrator : PartOfEngine {
+class Migrator : PartAbove {
  public:
-  Migrator(Common& engine, const Below& below)
-      : PartOfEngine(engine),
-        slow_(below.slow),
-        frames_(below.frames),
-        op_(below.op),
-        demand_(below.demand),
-        in_place_(below.in_place),
-        maker_(below.maker),
-        queues_(below.demand.queues()) {}
+  Migrator(Common& engine, const Below& below) : PartAbove(engine, below), queues_(below.demand.queues()) {}
 
   void start(bool register_frames);  // the thread, which measures the slow tiers first
   void join();                       // when the engine ends
@@ -71,12 +48,6 @@ class Migrator : PartOfEngine {
   void complete_read(ChunkIndex chunk, int error);
   void complete_write(ChunkIndex chunk, int error);
 
-  SlowTier& slow_;
-  Frames& frames_;
-  RunningOp& op_;
-  Demand& demand_;
-  OperandsInPlace& in_place_;
-  Maker& maker_;
   MoveQueues& queues_;
   std::thread thread_;
 };

@@ -6,22 +6,13 @@
 #include <mutex>
 #include <optional>
 
-#include "engine/common.h"
 #include "engine/migrator.h"
 
 namespace vedette::engine {
 
-class Tensors : PartOfEngine {
+class Tensors : PartAbove {
  public:
-  Tensors(Common& engine, const Below& below, Migrator& migrator)
-      : PartOfEngine(engine),
-        slow_(below.slow),
-        frames_(below.frames),
-        op_(below.op),
-        demand_(below.demand),
-        in_place_(below.in_place),
-        maker_(below.maker),
-        migrator_(migrator) {}
+  Tensors(Common& engine, const Below& below, Migrator& migrator) : PartAbove(engine, below), migrator_(migrator) {}
 
   // As Executor's functions of these names.
   Result<void> born(ChunkRange chunks);
@@ -37,12 +28,6 @@ class Tensors : PartOfEngine {
   Error no_room();  // why
   Error too_much_held(std::uint32_t more) const;
 
-  SlowTier& slow_;
-  Frames& frames_;
-  RunningOp& op_;
-  Demand& demand_;
-  OperandsInPlace& in_place_;
-  Maker& maker_;
   Migrator& migrator_;
 };
 

@@ -5,22 +5,15 @@
 #pragma once
 #include <cstddef>
 
-#include "engine/common.h"
 #include "engine/frame_watch.h"
 #include "engine/migrator.h"
 
 namespace vedette::engine {
 
-class WatchedFrames : PartOfEngine {
+class WatchedFrames : PartAbove {
  public:
   WatchedFrames(Common& engine, const Below& below, Migrator& migrator)
-      : PartOfEngine(engine),
-        slow_(below.slow),
-        frames_(below.frames),
-        op_(below.op),
-        in_place_(below.in_place),
-        maker_(below.maker),
-        migrator_(migrator) {}
+      : PartAbove(engine, below), migrator_(migrator) {}
 
   // Every frame changes its kind, with no I/O in flight; a thread that touches memory meanwhile waits. At most one
   // frame more than the budget. Error: frames changed so far stay so.
@@ -31,11 +24,6 @@ class WatchedFrames : PartOfEngine {
   void set_watch(FrameWatch* watch) noexcept;
 
  private:
-  SlowTier& slow_;
-  Frames& frames_;
-  RunningOp& op_;
-  OperandsInPlace& in_place_;
-  Maker& maker_;
   Migrator& migrator_;
 };
 

@@ -23,14 +23,10 @@ namespace vedette::detail {
 // of a step of 5,600 ops that L-BFGS made. It takes half a millisecond.
 void give_back_unused(std::size_t ops);
 
-class PlanMaking {
+class PlanMaking : PartOfSession {
  public:
   PlanMaking(const Common& session, BucketStore& buckets, PlanReports& reports)
-      : options_(session.options),
-        executor_(session.executor),
-        logger_(session.logger),
-        buckets_(buckets),
-        reports_(reports) {}
+      : PartOfSession(session), buckets_(buckets), reports_(reports) {}
   void start(Machine machine, std::uint32_t frames) {
     machine_ = std::move(machine);
     frames_ = frames;
@@ -82,9 +78,6 @@ class PlanMaking {
   void plan_is_made(Bucket& bucket, const Result<void>& made);
   void announce_leaving(const StepPlan& plan);
 
-  const SessionOptions& options_;
-  const std::unique_ptr<Executor>& executor_;
-  const StepLogger& logger_;
   BucketStore& buckets_;
   PlanReports& reports_;
   Machine machine_;

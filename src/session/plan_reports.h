@@ -12,15 +12,9 @@
 
 namespace vedette::detail {
 
-class PlanReports {
+class PlanReports : PartOfSession {
  public:
-  explicit PlanReports(const Common& session)
-      : options_(session.options),
-        messages_(session.messages),
-        executor_(session.executor),
-        arena_(session.arena),
-        logger_(session.logger),
-        signs_(session.signs) {}
+  explicit PlanReports(const Common& session) : PartOfSession(session) {}
 
   void tell_plan(Bucket& bucket, const Machine& machine);  // for which it is; steps follow it from the next one on
   void tell_why_no_plan(Bucket& bucket);
@@ -34,12 +28,6 @@ class PlanReports {
   Rows rows_of(const Bucket& bucket) const;
   Bytes budget() const { return budget_of(*executor_, options_); }
 
-  const SessionOptions& options_;
-  Messages& messages_;
-  const std::unique_ptr<Executor>& executor_;
-  const Arena& arena_;
-  StepLogger& logger_;
-  SignsOfLife& signs_;
   bool said_nothing_moves_ = false, advised_on_rows_ = false;
 };
 

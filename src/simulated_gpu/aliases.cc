@@ -81,6 +81,17 @@ at::Tensor tensor_over(c10::Storage storage, c10::DispatchKey backend, const at:
   return tensor;
 }
 
+at::Tensor alias_on_host(const at::Tensor& tensor) {
+  if (tensor.layout() != c10::kStrided || !tensor.has_storage()) return tensor;
+  c10::DataPtr bytes(const_cast<void*>(tensor.storage().data()), c10::Device(c10::kCPU));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(bytes),
+                       c10::GetCPUAllocator(), true);
+  at::Tensor alias = tensor_over(std::move(storage), c10::DispatchKey::CPU, tensor);
+  if (tensor.is_conj()) alias._set_conj(true);
+  if (tensor.is_neg()) alias._set_neg(true);
+  return alias;
+}
+
 at::Tensor as_cpu(const at::Tensor& tensor) {
   const void* const base = tensor.storage().data();
   void* const at = base == nullptr ? nullptr : memory().reach(base);

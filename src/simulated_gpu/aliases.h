@@ -25,6 +25,9 @@ at::Tensor tensor_over(c10::Storage storage, c10::DispatchKey backend, const at:
 // nothing: a block that is freed too early is a real fault here.
 at::Tensor as_cpu(const at::Tensor& tensor);
 
+// A host tensor's bytes as another one's, which keeps nothing alive.
+at::Tensor alias_on_host(const at::Tensor& tensor);
+
 // The bytes from the tensor's first to its last element; pinned memory of the host counts, too.
 std::vector<Access> accesses_of(const at::Tensor& tensor, bool write);
 

@@ -6,9 +6,12 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace vedette::simulated {
@@ -28,8 +31,23 @@ class HostTensors {
   std::vector<Kept> kept_;
 };
 
-HostTensors& host_tensors();
+inline void HostTensors::keep(std::vector<at::Tensor> tensors, const Done& done) {
+  if (tensors.empty()) return;
+  const std::lock_guard lock(guard_);
+  kept_.push_back({done, std::move(tensors)});
+}
 
-at::Tensor alias_on_host(const at::Tensor& tensor);  // the same bytes; it keeps nothing alive
+inline void HostTensors::let_go() {
+  std::vector<Kept> over;  // they go without the lock
+  const std::lock_guard lock(guard_);
+  const auto done = std::stable_partition(kept_.begin(), kept_.end(), [](const Kept& each) { return !*each.done; });
+  std::move(done, kept_.end(), std::back_inserter(over));
+  kept_.erase(done, kept_.end());
+}
+
+inline HostTensors& host_tensors() {
+  static auto* const all = new HostTensors;  // for ever: Python may be gone before
+  return *all;
+}
 
 }  // namespace vedette::simulated
