@@ -1,6 +1,6 @@
 """What loops of today do beside forward, backward and an update, under a guard of GPU memory, on the simulated GPU: clipping, accumulation,
-a scaler, LoRA over frozen weights, an average of the weights, evaluation and generation between steps. Each has the plain run's bits at 50
-and 30 % of its peak."""
+a scaler, LoRA over frozen weights, an average of the weights, evaluation and generation between steps. Each has the plain run's bits at
+30 % of its peak, in the whole run at 50 %, too."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import time
 import traceback
 
 import on_simulated_gpu
-from gpu_trainings import adam, batch, decoder, in_halves_and_thirds, loss_of, result, step_of, steps, train_decoder, update, watched
+from gpu_trainings import adam, batch, decoder, in_shares, loss_of, result, step_of, steps, train_decoder, update, watched
 
 # --- the loops: each takes a guard or None
 
@@ -140,11 +140,11 @@ def generated(guard):
 
 
 def clip_and_accumulate():
-    in_halves_and_thirds(clipped_and_accumulated)
+    in_shares(clipped_and_accumulated)
 
 
 def scale():
-    in_halves_and_thirds(scaled)
+    in_shares(scaled)
 
 
 def left(recording, like):
@@ -157,22 +157,22 @@ def left(recording, like):
 
 def adapt():
     with tempfile.TemporaryDirectory() as place:
-        for recording in in_halves_and_thirds(lora, place):
+        for recording in in_shares(lora, place):
             frozen, adapters = left(recording, "%.frozen.%"), left(recording, "%.a")
             print(f"written, and dropped: frozen {frozen}, adapters {adapters}")
             assert frozen[1] > 50 and frozen[0] < frozen[1] / 4  # those that leave first in one of these steps
 
 
 def average():
-    in_halves_and_thirds(averaged)
+    in_shares(averaged)
 
 
 def evaluate():
-    in_halves_and_thirds(evaluated)
+    in_shares(evaluated)
 
 
 def generate():
-    in_halves_and_thirds(generated)
+    in_shares(generated)
 
 
 def teach():

@@ -298,7 +298,7 @@ def checkpoints_keep_both_budgets():
     with vedette.Guard("256MiB", fast="gpu:0", slow="host", on_message=lambda _: None) as guard:
         assert both_halves(guard) == plain
         peak = guard.counters.peak_bytes
-    for share in (0.5, 0.3):
+    for share in trainings.shares:
         host = peak * 5 // 4 >> 20 << 20
         with vedette.Guard(int(share * peak), fast="gpu:0", slow=f"host:{host}B", on_message=print) as guard:
             assert both_halves(guard) == plain, share
@@ -410,28 +410,28 @@ def in_place_without_room():
 
 
 def shift():
-    trainings.in_halves_and_thirds(shifted_targets)
+    trainings.in_shares(shifted_targets)
 
 
 def checkpoint():
-    trainings.in_halves_and_thirds(checkpointed)
+    trainings.in_shares(checkpointed)
 
 
 def route():
-    trainings.in_halves_and_thirds(experts)
+    trainings.in_shares(experts)
 
 
 def add_in_place():
     for recompute in ("planned", "always"):
-        trainings.in_halves_and_thirds(in_place_adapters, recompute=recompute)
+        trainings.in_shares(in_place_adapters, recompute=recompute)
 
 
 def over_a_slow_link():
-    trainings.in_halves_and_thirds(trainings.train_decoder)
+    trainings.in_shares(trainings.train_decoder)
 
 
 def keep_views():
-    trainings.in_halves_and_thirds(saved_views)
+    trainings.in_shares(saved_views)
 
 
 class Reports(on_simulated_gpu.Processes):

@@ -3,9 +3,11 @@
 import contextlib
 import copy
 import math
+import os
 
 width, words, length, layers, steps = 128, 512, 16, 6, 8
 phases = set()  # of the guarded steps
+shares = (0.5, 0.3) if "VEDETTE_WHOLE" in os.environ else (0.3,)  # of a peak, as budgets
 
 
 def decoder():
@@ -99,7 +101,7 @@ def train_decoder(guard):
     return result(model, losses)
 
 
-def in_halves_and_thirds(train, recorded_in=None, **options):
+def in_shares(train, recorded_in=None, **options):
     import vedette
 
     plain = copy.deepcopy(train(None))
@@ -107,7 +109,7 @@ def in_halves_and_thirds(train, recorded_in=None, **options):
         assert train(guard) == plain, "other bits with all memory"
         peak = guard.counters.peak_bytes
     recordings = []
-    for share in (0.5, 0.3):
+    for share in shares:
         said = []
         recordings.append(f"{recorded_in}/{share}.vedette" if recorded_in else None)
         with vedette.Guard(int(share * peak), fast="gpu:0", slow="host", record=recordings[-1] or "", on_message=said.append,

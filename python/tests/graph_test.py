@@ -8,6 +8,7 @@ import threading
 import time
 
 import on_simulated_gpu
+from gpu_trainings import shares
 
 width, rows = 256, 512
 
@@ -124,7 +125,7 @@ def train_in_parts():
         train(guard, steps=3)
         peak = guard.counters.peak_bytes
     gc.collect()
-    for share in (0.5, 0.3):
+    for share in shares:
         said = []
         with guarded(int(peak * share), said) as guard:
             assert train(guard, make_graphed) == plain
@@ -221,11 +222,11 @@ def train_with_dropout():
     plain = train_dropping()
     assert train_dropping() == plain
     gc.collect()
-    for share in (8 << 20, 5 << 20):
-        with guarded(share) as guard:
+    for budget in (8 << 20, 5 << 20)[-len(shares):]:
+        with guarded(budget) as guard:
             assert train_dropping(guard) == plain
             gc.collect()
-            print(f"{share >> 10} KiB, {guard.phase}, in {guard.counters.bytes_in >> 10} KiB")
+            print(f"{budget >> 10} KiB, {guard.phase}, in {guard.counters.bytes_in >> 10} KiB")
             assert guard.phase == "planned" and guard.counters.bytes_in > 0, guard.phase
 
 
