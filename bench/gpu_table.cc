@@ -10,10 +10,11 @@
 // step needs; where it does not fit, a guard of all memory says it. The guard has 50, 30 and 20 % of that, and as much
 // as save_on_cpu and checkpointing took. The bound beside it, with recomputation where it may, is the least time of any
 // plan, from the guard's own op times and measured link. Medians and quartiles of all steps. save_on_cpu is
-// torch.autograd.graph.save_on_cpu(pin_memory=True) in C++; checkpointing keeps each block's input. Managed memory
-// (gpu_managed.h) has the guard's budgets: the rest of the device is held by one allocation. Losses are compared
-// bit by bit with the plain cell's first run, whose later runs are compared with it, too: without --deterministic a
-// GPU's operators need not repeat. Joules of a step are NVML's, where it is there.
+// torch.autograd.graph.save_on_cpu(pin_memory=True) in C++; checkpointing keeps each block's input; fsdp2_offload is
+// fsdp2_offload.py beside this file, FSDP2's CPU offload in Python. Managed memory (gpu_managed.h) has the guard's
+// budgets: the rest of the device is held by one allocation. Losses are compared bit by bit with the plain cell's first
+// run, whose later runs are compared with it, too: without --deterministic a GPU's operators need not repeat. Joules of
+// a step are NVML's, where it is there.
 //
 // --json is written after each cell; --seconds ends the table in time, and --resume takes the cells that are there.
 #include <fmt/core.h>
@@ -103,6 +104,17 @@ constexpr Size sizes[] = {
     {"--batch", &DecoderShape::batch, 8, 0, "samples; 0: as many as should fit without a guard"},
 };
 
+constexpr const char* offload = "fsdp2_offload";
+
+// The program of that cell, beside this one in a bundle, and a Python that has torch: VEDETTE_PYTHON, or the build's.
+std::vector<std::string> in_python() {
+  const char* const given = std::getenv("VEDETTE_PYTHON");
+  std::error_code none;
+  const auto beside = std::filesystem::read_symlink("/proc/self/exe", none).replace_filename("fsdp2_offload.py");
+  if (std::filesystem::exists(beside)) return {"/usr/bin/env", given == nullptr ? "python3" : given, beside.string()};
+  return {"/usr/bin/env", given == nullptr ? TORCH_PYTHON : given, VEDETTE_SOURCE "/bench/fsdp2_offload.py"};
+}
+
 constexpr unsigned shares[] = {50, 30, 20};  // of the peak, in percent
 
 std::uint64_t whole_blocks(std::uint64_t bytes) {
@@ -155,8 +167,9 @@ class Table {
   }
 
   void run() {
-    for (const char* const way : {"plain", "save_on_cpu", "checkpoint"})
-      if (way != std::string("checkpoint") || options_.model == "decoder") cells_.push_back({.name = way, .way = way});
+    for (const char* const way : {"plain", "save_on_cpu"}) cells_.push_back({.name = way, .way = way});
+    if (options_.model == "decoder")
+      for (const char* const way : {"checkpoint", offload}) cells_.push_back({.name = way, .way = way});
     round();
     add_budgets();
     while (++round_ < options_.rounds) round();
@@ -224,25 +237,19 @@ class Table {
     // A bound needs one step by a plan; its observer slows steps down.
     const bool bound = cell.way == "bound";
     const int warm_up = bound || cell.way != "guard" ? std::min(5, options_.warm_up) : options_.warm_up;
-    std::vector<std::string> words = {"/proc/self/exe",
-                                      "--cell",
-                                      cell.way,
-                                      "--budget",
-                                      std::to_string(cell.budget),
-                                      "--result",
-                                      result,
-                                      "--steps",
-                                      std::to_string(bound ? 1 : options_.steps),
-                                      "--warm-up",
-                                      std::to_string(warm_up),
-                                      "--model",
-                                      options_.model,
-                                      "--slow",
-                                      options_.slow};
+    std::vector<std::string> words = cell.way == offload ? in_python() : std::vector<std::string>{"/proc/self/exe"};
+    const auto add = [&](const char* name, const std::string& value) { words.insert(words.end(), {name, value}); };
+    add("--cell", cell.way);
+    add("--budget", std::to_string(cell.budget));
+    add("--result", result);
+    add("--steps", std::to_string(bound ? 1 : options_.steps));
+    add("--warm-up", std::to_string(warm_up));
+    add("--model", options_.model);
+    add("--slow", options_.slow);
     if (options_.small) words.push_back("--small");
     if (options_.deterministic) words.push_back("--deterministic");
     if (cell.recompute) words.push_back("--recompute");
-    for (const Size& size : sizes) words.insert(words.end(), {size.name, std::to_string(options_.shape.*size.member)});
+    for (const Size& size : sizes) add(size.name, std::to_string(options_.shape.*size.member));
     return words;
   }
 
@@ -336,6 +343,7 @@ class Table {
 
   static std::string note(const Cell& cell) {
     if (cell.way == "guard" && cell.phase != "planned") return "  (by no plan)";
+    if (cell.way == offload) return "  (bf16 of its own, the processor updates)";
     if (cell.way == "managed") return "  (moves are the driver's; prefetches of " + readable({cell.prefetched}) + ")";
     return "";
   }

@@ -18,7 +18,7 @@ if [ -z "${BUILT:-}" ]; then
   cmake --build "$build" --target "${probes[@]}" train gpu_table irregular vedette_cli -- --quiet
 fi
 mkdir -p "$folder/lib"
-cp bench/gpu_hour/hour.sh bench/gpu_hour/figures.py bench/gpu_probe/run.sh "$folder/"
+cp bench/gpu_hour/hour.sh bench/gpu_hour/figures.py bench/gpu_probe/run.sh bench/fsdp2_offload.py "$folder/"
 cp "${probes[@]/#/$build/bench/}" "$build/bench/gpu_table" "$build/bench/irregular" "$build/examples/train" \
   "$build/vedette" "$folder/"
 if [ -f "$build/src/adapter/torch/libvedette_torch_cuda.so" ]; then

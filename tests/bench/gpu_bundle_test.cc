@@ -130,6 +130,21 @@ TEST_F(Bundle, TheTableIsWrittenAfterEachCellAndGoesOnWhereItStopped) {
   EXPECT_EQ(second["cells"][2]["cell"], "checkpoint");
 }
 
+TEST_F(Bundle, OffloadOfFsdp2IsACell) {
+  fs::remove(out() / "gpu_table.json");
+  ::setenv("TABLE", "--only plain --only fsdp2_offload", 1);
+  ::setenv("VEDETTE_PYTHON", TORCH_PYTHON, 1);
+  EXPECT_EQ(hour("table")["gpu_table"], 0) << text_of(out() / "table.txt");
+  ::unsetenv("VEDETTE_PYTHON");
+  const Json told = Json::parse(text_of(out() / "gpu_table.json"));
+  ASSERT_GE(told["cells"].size(), 2u);
+  const Json &plain = told["cells"][0], &offload = told["cells"][1];
+  EXPECT_EQ(offload["way"], "fsdp2_offload");
+  EXPECT_EQ(offload["losses"].size(), plain["losses"].size());
+  EXPECT_GT(offload["peak_bytes"], 0);
+  EXPECT_LT(offload["peak_bytes"], plain["peak_bytes"]) << "the moments of Adam lie on the host";
+}
+
 TEST_F(Bundle, ManagedMemoryHasTheBudgetsOfTheGuard) {
   fs::remove(out() / "gpu_table.json");
   ::setenv("TABLE", "--only plain --only managed", 1);
