@@ -1,5 +1,5 @@
 // A proven lower bound on a step's time under any plan: the ideal beside each measured number. The proof is in
-// docs/policy.md, "The lower bound".
+// src/sim/bound.cc, its idea in docs/policy.md, "The lower bound".
 #pragma once
 #include "vedette/memory_prices.h"
 #include "vedette/model.h"
