@@ -7,12 +7,12 @@ import functools
 import torch
 
 from . import _core
-from ._guard import _open_guards
+from ._guard import _open_guards, mechanisms
 from ._on_import import change_on_import
 
 
-def _system_calls_fail():
-    return any(not guard.is_closed and not guard.mechanism.startswith("userfaultfd, ") for guard in _open_guards)
+def _fails(mechanism):
+    return not mechanism.startswith("userfaultfd, ")
 
 
 class _Writer:
@@ -53,11 +53,12 @@ def _change(serialization):
 
     @functools.wraps(save)
     def save_through_ordinary_memory(obj, zip_file, *rest, **named):
-        return save(obj, _Writer(zip_file) if _system_calls_fail() else zip_file, *rest, **named)
+        return save(obj, _Writer(zip_file) if any(map(_fails, mechanisms)) else zip_file, *rest, **named)
 
     @functools.wraps(load)
     def load_through_ordinary_memory(zip_file, *rest, **named):
-        return load(_Reader(zip_file) if _system_calls_fail() else zip_file, *rest, **named)
+        fails = any(not guard.is_closed and _fails(guard.mechanism) for guard in _open_guards)
+        return load(_Reader(zip_file) if fails else zip_file, *rest, **named)
 
     serialization._save, serialization._load = save_through_ordinary_memory, load_through_ordinary_memory
 

@@ -103,6 +103,7 @@ def _leave_mapped_files(tensors):
 
 
 _open_guards = weakref.WeakSet()
+mechanisms = set()  # of all guards that were opened: tensors may outlive theirs
 
 
 def tell_guards_of_gpus(sentence):
@@ -184,6 +185,8 @@ class Guard:
         _end_a_notebooks_own()
         self._core = _core.Guard(size, fraction, words)
         _open_guards.add(self)
+        if not self._core.is_off:
+            mechanisms.add(self.mechanism)
 
     def _watch(self, tensors):
         if self._core.is_off:
