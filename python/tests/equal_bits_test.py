@@ -356,5 +356,76 @@ class Wrapped(unittest.TestCase):
                     self.assertEqual(self.train(kind, guard, 6)[0], plain[:6])
 
 
+class Recomputed(unittest.TestCase):
+    """An operator that runs again computes as it did, whatever the program has changed meanwhile."""
+
+    def compare(self, budget, step, steps=8):
+        def train(guard=None):
+            torch.manual_seed(1)
+            context, losses = {"watch": guard.watch if guard else lambda tensors: None}, []
+            for number in range(steps):
+                with guard.step() if guard else contextlib.nullcontext():
+                    losses.append(step(number, context))
+            return losses
+
+        plain = train()
+        with vedette.Guard(budget, slow="host", chunk=1 << 16, recompute="always") as guard:
+            self.assertEqual(train(guard), plain)
+            self.assertGreater(guard.counters.bytes_recomputed, 0)
+
+    def test_with_the_settings_of_its_first_run(self):
+        x, weight = torch.randn(2, 32, 40, 40), torch.randn(32, 32, 3, 3)
+
+        def step(number, context):
+            scaled, filters = x * 1.5, weight * 1.0
+            with torch.backends.mkldnn.flags(enabled=number % 2 == 1):
+                y = torch.nn.functional.conv2d(scaled, filters, padding=1)
+            z = torch.tanh(scaled)
+            for _ in range(8):
+                z = torch.tanh(z + scaled)
+            return (y * z).sum().item(), y.double().sum().item()
+
+        self.compare("24MiB", step)
+
+    def test_where_the_same_operator_ran_under_autocast(self):
+        left, right = torch.full((4, 192, 192), 0.01), torch.full((4, 192, 192), 0.02)
+
+        def step(number, context):
+            if number >= 6:
+                torch.sigmoid(left)  # another sequence of operators, all of which are known
+            a, b = left * 2, right * 3
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                half = torch.bmm(a, b)
+            whole = torch.bmm(a, b)
+            z = whole
+            for _ in range(6):
+                z = torch.tanh(z + whole)
+            return (z.sum() + half.float().sum()).item()
+
+        self.compare("24MiB", step, steps=14)
+
+    def test_not_from_what_another_library_has(self):
+        def step(number, context):
+            if number == 0:
+                layer = context["layer"] = torch.nn.Linear(256, 256)
+                layer.register_buffer("scale", torch.ones(512, 256))
+                context["watch"](layer)
+                context["numbers"] = layer.scale.numpy()
+            layer = context["layer"]
+            y = layer(torch.full((512, 256), 0.1 * number + 0.1))
+            for _ in range(6):
+                y = torch.tanh(y * layer.scale)
+            context["numbers"] *= 0.9
+            loss = y.square().mean()
+            loss.backward()
+            with torch.no_grad():
+                for parameter in layer.parameters():
+                    parameter.sub_(parameter.grad * 0.1)
+                    parameter.grad = None
+            return loss.item()
+
+        self.compare("8MiB", step)
+
+
 if __name__ == "__main__":
     unittest.main()

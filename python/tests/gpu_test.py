@@ -509,8 +509,87 @@ def sizes_that_change():
         assert torch.cuda.mem_get_info()[0] >= free + peak // 4, "others have the rest"
 
 
+def late_writes_on_a_side_stream():
+    """A program may give memory back, or to a guard, before a stream of its own has written there: what it reads behind that stream is new."""
+    import torch
+    import vedette
+
+    side = torch.cuda.Stream()
+
+    def write_late(weight, end):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side), torch.no_grad():
+            for value in (1.0, 2.0, 3.0) * 8:
+                weight.fill_(value)
+        end()
+        torch.cuda.current_stream().wait_stream(side)
+        assert weight.eq(3).all().item()
+
+    for how in ("bring_home", "close", "watch"):
+        with vedette.Guard("16MiB", fast="gpu:0", slow="host", on_message=lambda line: None) as guard:
+            model = torch.nn.Linear(1024, 1024, device="cuda")
+            if how != "watch":
+                guard.watch(model)
+            with guard.step():
+                model(torch.ones(4, 1024, device="cuda")).sum().backward()
+            write_late(model.weight, (lambda: guard.watch(model)) if how == "watch" else getattr(guard, how))
+    with torch.no_grad():
+        model = torch.nn.Linear(1024, 1024, device="cuda")
+    with vedette.Guard("16MiB", fast="gpu:0", slow="host", on_message=lambda line: None) as guard:
+        write_late(model.weight, lambda: guard.watch(model))
+
+
+def an_operator_that_wakes_the_guard():
+    """A birth without room in an operator that is not heard: the operator's tensors stay until it has ended."""
+    import torch
+    import vedette
+
+    seen = []
+
+    @torch.library.custom_op("gpu_test::in_pieces", mutates_args=())
+    def in_pieces(x: torch.Tensor) -> torch.Tensor:
+        seen.append(torch._C.TensorBase.data_ptr(x))
+        first = torch.empty(1 << 19, device="cuda")
+        first.fill_(1)
+        others = [torch.empty(1 << 18, device="cuda") for _ in range(6)]
+        seen.append(torch._C.TensorBase.data_ptr(x))  # a kernel would be launched with it
+        del others
+        return first
+
+    with vedette.Guard("16MiB", fast="gpu:0", slow="host", on_message=lambda line: None) as guard:
+        x, weight = (torch.full((1 << 18,), value, device="cuda") for value in (2.0, 1.0))
+        for _ in range(60):
+            with guard.step():
+                (weight * 2).sigmoid().sum()
+        heard = guard.counters.ops
+        kept = [torch.zeros(1 << 18, device="cuda") for _ in range(13)]
+        assert guard.counters.ops == heard, "it does not rest"
+        for _ in range(2):
+            with guard.step(), torch.no_grad():
+                in_pieces(x)
+        assert seen[0] == seen[1] != 0 and seen[2] == seen[3] != 0, seen
+        assert x.eq(2).all().item() and len(kept) == 13
+
+
+def long_lists_with_numbers():
+    import torch
+    import vedette
+
+    def work():
+        tensors = [torch.full((1024, 256), 2.0, device="cuda") for _ in range(4)]
+        torch._foreach_pow_(tensors, [2.0, 3.0, 1.0, 0.0])
+        torch._foreach_lerp_(tensors, [torch.ones_like(tensor) for tensor in tensors], [0.5, 0.25, 1.0, 0.0])
+        torch._foreach_add_(tensors, [1.0, 2.0, 3.0, 4.0])
+        return [tensor.cpu().numpy().tobytes() for tensor in tensors]
+
+    plain = work()
+    with vedette.Guard("16MiB", fast="gpu:0", slow="host", on_message=lambda line: None):
+        assert work() == plain
+
+
 class OnASimulatedGpu(on_simulated_gpu.Processes):
-    functions = (train_in_half, device, storages_in_python, addresses, exports, wrapped, sizes_that_change, save_pretrained)
+    functions = (train_in_half, device, storages_in_python, addresses, exports, wrapped, sizes_that_change, save_pretrained,
+                 late_writes_on_a_side_stream, an_operator_that_wakes_the_guard, long_lists_with_numbers)
 
     def test_has_equal_bits(self):
         self.run_there(train_in_half)
@@ -535,6 +614,15 @@ class OnASimulatedGpu(on_simulated_gpu.Processes):
 
     def test_saves_a_pretrained_model(self):
         self.run_there(save_pretrained)
+
+    def test_moves_behind_the_programs_other_streams(self):
+        self.run_there(late_writes_on_a_side_stream)
+
+    def test_leaves_an_unheard_operators_tensors_in_place(self):
+        self.run_there(an_operator_that_wakes_the_guard)
+
+    def test_takes_long_lists_with_numbers_apart(self):
+        self.run_there(long_lists_with_numbers)
 
 
 if __name__ == "__main__":

@@ -189,6 +189,73 @@ def train_compiled():
     assert len(replays) >= 16, f"{len(replays)} replays in ten steps, two of which warm up and record"
 
 
+def train_beside_an_export(recompute="always"):
+    """A tensor that another library has, too, is changed by no operator on it: nothing is recomputed from it."""
+    import torch
+
+    def train_scaled(guard=None):
+        model, losses = model_of_three_parts(), []
+        model.register_buffer("scale", torch.ones(rows, width, device="cuda"))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if guard:
+            guard.watch(model)
+        other = torch.from_dlpack(model.scale)
+        for step in range(6):
+            with guard.step() if guard else contextlib.nullcontext():
+                x = batch(step)
+                y = model[0](x)
+                for _ in range(6):
+                    y = torch.tanh(y * model.scale)
+                other.mul_(0.9)
+                loss = (model[2](model[1](y)) - x).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+                del loss, x, y
+        return losses, numbers(model.parameters())
+
+    plain = train_scaled()
+    gc.collect()
+    with guarded(5 << 20, recompute=recompute) as guard:
+        assert train_scaled(guard) == plain
+        assert guard.counters.bytes_recomputed > 0
+
+
+def capture_into_one_pool():
+    """What the first graph pushed out of the budget, and what it kept, is no reason to take a tensor of the second for a known one."""
+    import torch
+
+    budget = 16 << 20
+    with guarded(budget) as guard:
+        for small in (44, 52):
+            large = [torch.full((1 << 18,), float(i), device="cuda") for i in range(12)]
+            for each in large:
+                each.mul_(1)
+            for factor in (2, 5):
+                large[0] * factor  # each operator has to run once before it is captured
+            first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(first):
+                doubled = [each * 2 for each in large]
+            inputs = [torch.full((1 << 15,), 5.0, device="cuda") for _ in range(small)]
+            for each in inputs:
+                each * 3
+            with torch.cuda.graph(second, pool=first.pool()):
+                tripled = [each * 3 for each in inputs]
+                again = large[0] * 5
+            places = [address(each) for each in (*inputs, large[0])]
+            fill(budget)
+            assert 0 not in places and places == [address(each) for each in (*inputs, large[0])]
+            for each in (*inputs, *large):
+                each.fill_(7)
+            first.replay()
+            second.replay()
+            assert all(each.eq(21).all().item() for each in tripled) and all(each.eq(14).all().item() for each in doubled)
+            assert again.eq(35).all().item()
+            del first, second, doubled, tripled, again, inputs, large
+        assert guard.counters.resident_max_bytes <= budget
+
+
 def train_with_dropout():
     """Each replay drops others. A guarded run's are the plain run's, also where eager dropout and other draws come between."""
     import torch
@@ -478,8 +545,8 @@ def beside_a_large_operator():
 
 
 class Graphs(on_simulated_gpu.Processes):
-    functions = (train_in_parts, train_with_recomputation, train_with_dropout, train_compiled, replay_after_evictions, capture_what_is_away,
-                 more_than_half_of_the_budget, inputs_that_die, a_graph_beyond_the_guard, watched_after_the_capture, beside_a_large_operator,
+    functions = (train_in_parts, train_with_recomputation, train_beside_an_export, capture_into_one_pool, train_with_dropout, train_compiled, replay_after_evictions,
+                 capture_what_is_away, more_than_half_of_the_budget, inputs_that_die, a_graph_beyond_the_guard, watched_after_the_capture, beside_a_large_operator,
                  beside_another_thread, refused_captures, memory_pools)
 
     def test_a_part_of_a_training_replays_graphs(self):
@@ -487,6 +554,12 @@ class Graphs(on_simulated_gpu.Processes):
 
     def test_tensors_are_recomputed_beside_graphs(self):
         self.run_there(train_with_recomputation)
+
+    def test_nothing_is_recomputed_from_what_another_library_has(self):
+        self.run_there(train_beside_an_export)
+
+    def test_graphs_share_a_pool(self):
+        self.run_there(capture_into_one_pool)
 
     def test_random_numbers_in_a_graph(self):
         self.run_there(train_with_dropout)

@@ -1,6 +1,7 @@
 // What a guard asks libtorch at its opening: each answer that is not as it was is named, and nothing crashes.
 #include "adapter/torch/behaviour.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/neg.h>
 #include <ATen/record_function.h>
@@ -10,7 +11,9 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 
+#include "adapter/torch/operator_table.h"
 #include "adapter/torch/versions.h"
 #include "vedette/torch.h"
 
@@ -124,6 +127,22 @@ TEST(Behaviour, OfAVersionThatWasNeverTriedIsSaidOnce) {
   EXPECT_EQ(adapter::never_tried(TORCH_VERSION_MINOR, TORCH_VERSION), "");
   EXPECT_EQ(adapter::never_tried(adapter::newest_tried + 1, "2.99.0"),
             "libtorch 2.99.0 was never tried with vedette; what a guard stands on is as it was in 2.15");
+}
+
+// Its schema calls the state read. cuDNN draws from it, so that the next pass finds another one.
+TEST(OperatorTable, KnowsThatCudnnsDropoutWritesItsState) {
+  const auto rnn = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_cudnn_rnn", "");
+  at::RecordFunction function(at::RecordScope::FUNCTION);
+  function.before(std::cref(rnn.schema()));
+  using adapter::Operator;
+  adapter::OperatorTable table;
+  const Operator& known = table.of(function);
+  const auto index = rnn.schema().argumentIndexWithName("dropout_state");
+  ASSERT_TRUE(index && known.uses.size() == rnn.schema().arguments().size());
+  for (std::size_t i = 0; i < known.uses.size(); ++i) {
+    EXPECT_EQ((known.uses[i] & Operator::write) != 0, i == static_cast<std::size_t>(*index))
+        << rnn.schema().arguments()[i].name();
+  }
 }
 
 }  // namespace

@@ -152,7 +152,8 @@ TEST_P(LargeWorkspaces, LieBesideTheBudget) {
   one.reset();
   if (plain.empty()) plain = train(nullptr);
   EXPECT_EQ(guarded, plain);
-  EXPECT_NO_THROW(one = guard(most_of_it));
+  constexpr bool apart = TORCH_VERSION_MINOR < 14;  // cuBLASLt's workspace, which libtorch keeps for the plain run
+  EXPECT_NO_THROW(one = guard(apart ? Bytes{most_of_it.value - large} : most_of_it));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LargeWorkspaces,

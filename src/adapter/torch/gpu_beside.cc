@@ -143,6 +143,7 @@ c10::DataPtr GpuStorages::piece_beside(std::size_t bytes, bool is_told) {
 void GpuStorages::free_beside(void* context) {
   const std::unique_ptr<PieceBeside> piece(static_cast<PieceBeside*>(context));
   instance()->large_.fetch_sub(piece->bytes, std::memory_order_relaxed);
+  GpuGraphs::instance().forget(context);
 }
 
 const c10::DataPtr& GpuStorages::libtorchs(const c10::DataPtr& memory) const noexcept {

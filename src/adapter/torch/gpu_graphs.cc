@@ -45,8 +45,10 @@ GpuGraphs& GpuGraphs::instance() {
 void GpuGraphs::keep(GpuStorages& gpu, c10::StorageImpl& storage, Pool pool) {
   Session* const session = gpu.session();
   const void* const at = storage.data_ptr().get_context();
+  const bool has_place = uses(storage);  // another pool's graphs have it, in place
   {
     const std::lock_guard lock(mutex_);
+    any_.store(true, std::memory_order_relaxed);
     if (!pools_[pool].known.insert(at != nullptr ? at : storage.data_ptr().get()).second) return;
   }
   if (auto table = GpuStorages::shared_table_of(storage)) {
@@ -61,7 +63,7 @@ void GpuGraphs::keep(GpuStorages& gpu, c10::StorageImpl& storage, Pool pool) {
     const std::lock_guard lock(mutex_);
     for (const auto& [of, uses] : pools_) all += uses.bytes;
   }
-  const bool fits = all <= session->budget().value / shares || is_exported(storage);
+  const bool fits = has_place || all <= session->budget().value / shares || is_exported(storage);
   if (fits && gpu.keep_for_graph(storage)) {
     const std::lock_guard lock(mutex_);
     pools_[pool].names.push_back(GpuStorages::name_of(storage));
@@ -84,6 +86,12 @@ bool GpuGraphs::uses(const c10::StorageImpl& storage) const {
   const std::lock_guard lock(mutex_);
   const auto has = [&](const auto& each) { return each.second.known.contains(storage.data_ptr().get_context()); };
   return std::any_of(pools_.begin(), pools_.end(), has);
+}
+
+void GpuGraphs::forget(const void* context) noexcept {
+  if (!any_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(mutex_);
+  for (auto& [pool, uses] : pools_) uses.known.erase(context);
 }
 
 std::string GpuGraphs::ended(Pool pool, std::uint64_t bytes_of_pool, Bytes budget) {
@@ -110,6 +118,7 @@ std::vector<const void*> GpuGraphs::died(Pool pool) {
   if (found == pools_.end()) return {};
   std::vector<const void*> names = std::move(found->second.names);
   pools_.erase(found);
+  any_.store(!pools_.empty(), std::memory_order_relaxed);
   return names;
 }
 

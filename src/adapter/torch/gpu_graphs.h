@@ -14,6 +14,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/util/ArrayRef.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,6 +45,8 @@ class GpuGraphs {
   void keep(GpuStorages& gpu, c10::StorageImpl& storage, Pool pool);
   // The storage's memory, which may be libtorch's own, is in a living graph: it may not be exchanged.
   bool uses(const c10::StorageImpl& storage) const;
+  // Memory with this context has been freed, or has another one. Any thread.
+  void forget(const void* context) noexcept;
   // The sentence for the first capture that has ended since tell_again(); empty: none.
   std::string ended(Pool pool, std::uint64_t bytes_of_pool, Bytes budget);
   void tell_again();  // a guard opens
@@ -57,7 +60,8 @@ class GpuGraphs {
     std::vector<std::shared_ptr<void>> tables;
     std::uint64_t bytes = 0, beside = 0;
   };
-  mutable std::mutex mutex_;  // no call of the session is made under it
+  std::atomic<bool> any_ = false;  // a pool; relaxed: a context is known, and forgotten, in one order by its storage
+  mutable std::mutex mutex_;       // no call of the session is made under it
   std::map<Pool, Uses> pools_;
   bool told_ = false;
 };

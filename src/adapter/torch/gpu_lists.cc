@@ -82,7 +82,8 @@ class Groups {
     const c10::IValue& whole = arguments_[i];
     if (whole.isTensor() && schema_.arguments()[i].name() == "scalars")
       return whole.toTensor().narrow(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin));
-    const bool numbers = whole.isList() && schema_.arguments()[i].name() == "scalars";
+    const auto listed = schema_.arguments()[i].type()->cast<c10::ListType>();
+    const bool numbers = whole.isList() && listed && listed->getElementType()->kind() == c10::TypeKind::NumberType;
     if (!(whole.isTensorList() || numbers) || whole.toListRef().size() != tensors_) return whole;
     c10::impl::GenericList list(whole.toList().elementType());
     for (std::size_t t = begin; t < end; ++t) list.push_back(whole.toListRef()[t]);

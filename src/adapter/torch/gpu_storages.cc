@@ -124,7 +124,7 @@ c10::DataPtr GpuStorages::allocate(std::size_t bytes) {
       session->allocate({.bytes = {bytes}, .name = birth.name, .kind = birth.kind, .persistent = birth.persistent});
   settle();
   if (!name) {  // where the device has no room, either, libtorch says so
-    hear_operators_of_gpu(*session);
+    hear_operators_after_this(*session);
     return piece_beside(bytes);
   }
   if (noted_here != nullptr) noted_here->push_back({.bytes = bytes, .at = *name});
@@ -138,6 +138,8 @@ bool GpuStorages::adopt(c10::StorageImpl& storage, std::string_view name, Tensor
   if (!adopts_ || GpuGraphs::instance().uses(storage)) return false;
   const c10::DeviceGuard on_device(device());
   Session& session = *session_.load();
+  if (captured_here()) return false;
+  c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(device().index());  // any stream may use it yet
   if (session.gpu()->is_table(bytes)) {
     const auto options = at::TensorOptions().dtype(at::kByte).device(device());
     const std::int64_t size[] = {static_cast<std::int64_t>(bytes)};
@@ -165,7 +167,10 @@ c10::DataPtr GpuStorages::allocate_table(Session& session, std::size_t bytes) {
   return {at, new GpuTable(std::move(*table)), &free_table, device()};
 }
 
-void GpuStorages::free_table(void* context) { delete static_cast<GpuTable*>(context); }
+void GpuStorages::free_table(void* context) {
+  GpuGraphs::instance().forget(context);
+  delete static_cast<GpuTable*>(context);
+}
 
 DeviceAddress GpuStorages::table_of(const c10::StorageImpl& storage) noexcept {
   const c10::DataPtr& memory = storage.data_ptr();
@@ -246,6 +251,7 @@ void GpuStorages::free(void* context) {
     self.handles_.erase(handle->name);
   }
   Session::release(static_cast<std::byte*>(const_cast<void*>(handle->name)));
+  GpuGraphs::instance().forget(handle);
   delete handle;
   // A death may have others recomputed, and so moved. A reference of ours would let autograd add out of place.
   if (redirected_here == nullptr) self.settle();
@@ -410,14 +416,14 @@ void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::
 }
 
 void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home) {
-  const auto options = at::TensorOptions().dtype(at::kByte).device(storage.device());
-  const auto bytes = static_cast<std::int64_t>(storage.nbytes());
   {
-    const ResidentScope resident = session.resident(GpuStorages::name_of(storage));
+    const void* const name = GpuStorages::name_of(storage);
+    const ResidentScope resident = session.resident(name);
     GpuStorages::opened()->settle();
-    TORCH_CHECK_WITH(OutOfMemoryError, storage.data_ptr().get() != nullptr, "a tensor of ", bytes,
+    TORCH_CHECK_WITH(OutOfMemoryError, storage.data_ptr().get() != nullptr, "a tensor of ", storage.nbytes(),
                      " bytes does not fit into the budget beside what is held");
-    at::from_blob(home.get(), {bytes}, options).copy_(at::from_blob(storage.data_ptr().get(), {bytes}, options));
+    const auto copied = session.gpu()->copy_to(name, reinterpret_cast<DeviceAddress>(home.get()));
+    TORCH_CHECK_WITH(OutOfMemoryError, copied, "CUDA out of memory: ", copied.error().message);
   }
   storage.set_data_ptr_noswap(std::move(home));
 }

@@ -156,7 +156,8 @@ Operator describe(const c10::OperatorHandle& handle) {
     std::uint8_t use = reads_no_bytes(name) ? Operator::nothing : Operator::read;
     if (writes(argument.alias_info()))
       use = argument.is_out() || fills(name) ? Operator::overwrite : Operator::read | Operator::write;
-    if (is_of_c10d(name) || changes_statistics(name, argument.name())) use = Operator::read | Operator::write;
+    const bool draws = argument.name() == "dropout_state";  // cuDNN's random state, which goes on
+    if (is_of_c10d(name) || changes_statistics(name, argument.name()) || draws) use = Operator::read | Operator::write;
     result.uses.push_back(use);
   }
   return result;

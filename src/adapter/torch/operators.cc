@@ -6,6 +6,8 @@
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <atomic>
@@ -49,6 +51,7 @@ thread_local int optimizer_steps = 0;
 thread_local int nodes_here = 0;    // autograd nodes that this thread runs
 thread_local int holding_here = 0;  // operators of a thread that does not train
 thread_local std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_in_op;  // on a GPU, by functions in the op
+thread_local bool unheard_here = false;               // an operator that is not heard may run
 thread_local bool uses_others_here = false;           // operators in this thread's op may have other operands
 thread_local std::vector<const void*> operands_here;  // of this thread's op, where others are of interest
 std::atomic<const void*> announcing_thread{nullptr};
@@ -266,6 +269,13 @@ std::unique_ptr<at::ObserverContext> hold_operands(Announcer& owner, const at::R
   return hold_operands(owner, arguments, in_op, std::move(context));
 }
 
+// Operators that autograd knows run below it, and so do those that they call. In inference mode all do.
+bool inside_of_unheard() {
+  unheard_here = unheard_here && !c10::InferenceMode::is_enabled() &&
+                 c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradFunctionality);
+  return unheard_here;
+}
+
 struct Looking {  // in one order with the announcer: this thread sees that the guard ends, or the guard waits for it
   explicit Looking(bool trains) noexcept : count(trains ? 0 : 1) { looking_at.fetch_add(count); }
   ~Looking() { looking_at.fetch_sub(count); }
@@ -286,7 +296,7 @@ std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::
   if (owner->gpu != nullptr && keep_if_captured(*owner->gpu, arguments)) return nullptr;
   const bool beside = in_op || !announces_this_thread();  // the CPU's kernels find what is away by page faults
   if (beside) return owner->gpu == nullptr ? nullptr : hold_operands(*owner, arguments, in_op);
-  if (!take_turn()) return nullptr;
+  if (inside_of_unheard() || !take_turn()) return nullptr;
   try {
     let_asked_storages_go();
     if (owner->gpu != nullptr) throw_if_any(let_operands_fit(*owner->gpu, arguments));
@@ -333,7 +343,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   }
   if (is_node || is_engine)
     return std::make_unique<NodeContext>(owner->layers, is_node ? function.seqNr() : std::int64_t{-1});
-  if (!take_turn()) return nullptr;
+  if (inside_of_unheard() || !take_turn()) return nullptr;
   try {
     auto context = begin_op(*owner, function);
     if (context == nullptr) end_turn();
@@ -390,6 +400,11 @@ KernelOp::~KernelOp() = default;
 void hear_operators_of_gpu(Session& session) {
   session.hear_ops();
   listen_to_operators(Listening::to_operands_and_results);
+}
+
+void hear_operators_after_this(Session& session) {
+  unheard_here = op_thread.load(std::memory_order_relaxed) != &this_thread;
+  hear_operators_of_gpu(session);
 }
 
 // Results are asked for where a GPU's storages are to be seen: libtorch's lists of them cost time.

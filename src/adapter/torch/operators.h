@@ -73,6 +73,8 @@ enum class Listening : std::uint8_t { off, to_operands, to_operands_and_results 
 void listen_to_operators(Listening what);  // while a guard lives
 // Operators of a guard of GPU memory that rests are announced again, from the next one on.
 void hear_operators_of_gpu(Session& session);
+// The same in an operator that was not heard: nothing moves before it has ended, as far as autograd shows it.
+void hear_operators_after_this(Session& session);
 
 // From now on this thread's operators go to `announcer`, which is borrowed until stop_announcing().
 void announce_this_thread(Announcer& announcer);

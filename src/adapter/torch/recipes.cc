@@ -3,7 +3,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
@@ -19,21 +18,18 @@
 #include <variant>
 #include <vector>
 
+#include "adapter/torch/exported.h"
 #include "adapter/torch/gpu_graphs.h"
 #include "adapter/torch/gpu_storages.h"
+#include "adapter/torch/math_modes.h"
 #include "adapter/torch/session_memory.h"
 #include "adapter/torch/versions.h"
+#include "base/mixed.h"
 
 namespace vedette::adapter {
 namespace {
 
 constexpr std::size_t most_copied = std::size_t{64} << 10;  // of a tensor that cannot be dropped
-
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
-  hash += value + 0x9e3779b97f4a7c15;
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
-  return hash ^ (hash >> 27);
-}
 
 // An operator of ours is the program's kernel alone: no autograd, and no mode of the program sees it.
 constexpr c10::DispatchKeySet above_kernels =
@@ -115,7 +111,8 @@ std::optional<TensorArgument> describe(const at::Tensor& tensor, const Where& wh
   made.wrapped_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
   if (tensor.numel() == 0) return written ? std::nullopt : std::optional<TensorArgument>(std::move(made));
   const c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
-  if (made.on_gpu && GpuGraphs::instance().uses(storage)) return std::nullopt;  // no op says when replays write it
+  if (is_exported(storage)) return std::nullopt;  // no op says when another library, or a replay, writes it
+  if (made.on_gpu && GpuGraphs::instance().uses(storage)) return std::nullopt;
   made.within = static_cast<std::size_t>(tensor.storage_offset()) * tensor.itemsize();
   const void* const memory = session_memory(storage);
   made.address = static_cast<std::byte*>(const_cast<void*>(memory));
@@ -164,7 +161,9 @@ class OperatorRecipe final : public Recipe {
   OperatorRecipe(c10::OperatorHandle op, const Where& where)
       : op_(std::move(op)),
         gpu_(where.gpu == nullptr ? nullptr : where.session.gpu()),
-        threads_(at::get_num_threads()) {}
+        modes_(gpu_ == nullptr ? c10::kCPU : c10::kCUDA) {
+    for (const int value : modes_.values()) signature_ = mixed(signature_, static_cast<std::uint64_t>(value));
+  }
 
   void add(Argument argument) {
     signature_ = mixed(signature_, static_cast<std::uint64_t>(argument.kind));
@@ -198,7 +197,7 @@ class OperatorRecipe final : public Recipe {
     std::vector<Redirected> results;
     for (const Place& place : places)
       if (const auto birth = birth_at(place)) results.push_back(*birth);
-    if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
+    const MathModes::Scope as_then(modes_);
     const at::DisableRecordFunctionGuard unrecorded;
     const c10::impl::ExcludeDispatchKeyGuard below(above_kernels);
     const Redirecting redirecting(&results, gpu_ != nullptr);
@@ -306,7 +305,7 @@ class OperatorRecipe final : public Recipe {
 
   const c10::OperatorHandle op_;
   GpuMemory* const gpu_;  // nullptr: on the CPU
-  const int threads_;
+  const MathModes modes_;
   std::vector<Argument> arguments_;
   std::vector<Noted> births_;
   std::optional<at::Generator> generator_;

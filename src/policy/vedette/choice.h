@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/mixed.h"
 #include "policy/vedette/cover.h"
-#include "policy/vedette/mixed.h"
 #include "policy/vedette/recompute.h"
 #include "policy/vedette/sweep.h"
 #include "policy/vedette/tiers.h"

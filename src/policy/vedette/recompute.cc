@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
+#include "base/mixed.h"
 #include "model/producers.h"
-#include "policy/vedette/mixed.h"
 #include "policy/vedette/sweep.h"
 
 namespace vedette::planning {
