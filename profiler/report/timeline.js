@@ -1,5 +1,5 @@
-// A step as it ran: lanes for operators, stalls and each link, on one clock. What is selected is told below, with what it depends on, and stands
-// in the address: #timeline/STEP/FROM-TO/KIND/NUMBER, in nanoseconds of the step. It is a part of page.js.
+// A step as it ran: lanes for operators, stalls and each link, on one clock. Below stand the figures of what is selected, and what it depends on; it is
+// also in the address: #timeline/STEP/FROM-TO/KIND/NUMBER, in nanoseconds of the step. It is a part of page.js.
 
 const lane_high = 20, lane_gap = 22, lane_top = 18;
 

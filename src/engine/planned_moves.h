@@ -39,7 +39,7 @@ class PlannedMoves : PartOfEngine {
   void forget();
 
  private:
-  void take_prediction(const detail::Ahead& ahead, Ticks step_begins);  // expected.cc
+  void take_prediction(const detail::Ahead& ahead, Ticks step_begins);  // predicted_moves.cc
   void catch_up(const detail::StepStart& start, Ticks step_begins);     // catching_up.cc
   void settle(const detail::OpMoves::Departure& move);
   void sort_fetches();

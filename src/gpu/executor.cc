@@ -271,7 +271,7 @@ void GpuExecutor::prepare(const Part& part) {
   bring(part.moves);
 }
 
-// The place executor hears of blocks what an earlier step lets expect of tensors.
+// The place executor hears of blocks what an earlier step predicts of tensors.
 void GpuExecutor::expect(const Part& part) {
   if (std::exchange(ahead_.known, part.ahead != nullptr) && !ahead_.known) places_->expect_nothing();
   if (!ahead_.known) return;

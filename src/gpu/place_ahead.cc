@@ -1,5 +1,5 @@
-// Ops without a plan, as an earlier step lets expect them: which block leaves for room, and which come ahead of their
-// ops: see place_executor.h.
+// Ops without a plan: predictions say which block leaves for room, and which blocks are fetched ahead of their ops: see
+// place_executor.h.
 #include <algorithm>
 #include <utility>
 

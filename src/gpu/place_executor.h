@@ -14,7 +14,7 @@
 //
 // A plan says where blocks lie (`place`, an offset) and when they leave and come back: leave(), bring(). Ops without a
 // plan are served as well: first fit, eviction of the least recently used block (moves/range_allocator.h). Where an
-// earlier step lets expect what comes, the block leaves whose room is free longest (place_ahead.cc). A planned place in
+// earlier step predicts what comes, the block leaves whose room is free longest (place_ahead.cc). A planned place in
 // which an unplanned block lies is cleared; where that block may not leave, the planned one lies elsewhere.
 //
 // Thread rule: one thread at a time, in which the device's context is current. The host waits in three cases:
@@ -148,7 +148,7 @@ class PlaceExecutor {
   void may_change(BlockIndex);  // work that is queued next writes it
   void forget_plan();           // unchanged blocks, and reads on their way from the disk
 
-  // Ops without a plan: what an earlier step lets expect of the op that begins next, and of those that follow.
+  // Ops without a plan: predictions from an earlier step, of the op that begins next and of those that follow.
   struct Expected {
     Ticks now = 0;
     moves::Outlook outlook;  // births in bytes

@@ -96,7 +96,7 @@ struct InPlaceUse {
   Nanoseconds waited;  // for their being there, where other memory plays the slower one
 };
 
-// The next ops of a step without a plan, as an earlier step lets expect them.
+// Predictions of the next ops of a step without a plan, from an earlier step.
 struct Ahead {
   std::span<const OpMoves::Fetch> fetches = {};      // in order of need; chunks in fast memory stay there
   std::span<const OpMoves::NextUse> next_uses = {};  // as expected by now

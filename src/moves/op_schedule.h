@@ -1,4 +1,4 @@
-// When the next ops begin, as an earlier step lets expect it: in compute time, so waits are left out.
+// The predicted begins of the next ops, from an earlier step: in compute time, so waits are left out.
 //
 // Pure. Copies share one list of times, which nothing changes.
 #pragma once

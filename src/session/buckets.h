@@ -192,8 +192,8 @@ class BucketStore {
   // The running step with the ops so far may get one: what costs time and serves a bucket alone is left out elsewhere.
   bool may_be_learned(std::span<const std::uint64_t> hashes) const;
   void ran_whole();
-  // Of sixteen whole steps four followed one by another plan, and since then there were never sixteen of which none
-  // did.
+  // Of sixteen whole steps four came after a step of another plan. It ends where sixteen in a row come after one of
+  // their own.
   bool in_turns() const noexcept { return in_turns_; }
 
   Bucket* find(std::uint64_t id) const noexcept;       // nullptr: it is gone

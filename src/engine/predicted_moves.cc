@@ -1,5 +1,5 @@
-// Ops that follow no plan, by the uses that an earlier step lets expect: the chunks that are used next come early, and
-// those that are used last leave before their room is wanted. A wrong expectation costs transfers.
+// Chunks of ops that follow no plan move by predictions from an earlier step: those that are used next are fetched
+// early, and those that are used last leave before their room is wanted. A wrong prediction costs transfers.
 #include <algorithm>
 
 #include "engine/planned_moves.h"
