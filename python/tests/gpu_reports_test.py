@@ -218,10 +218,16 @@ def pinned_is_what_was_asked():
             assert counters.locked_bytes <= 1.05 * counters.in_locked_bytes
             for number, tensor in enumerate(tensors):
                 assert tensor.eq(number).all().item()
-            locked = counters.locked_bytes
-            del tensors, tensor
-        command = [os.path.join(os.environ["VEDETTE_BUILD"], "vedette"), "report", recording]
-        quiet = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+            command = [os.path.join(os.environ["VEDETTE_BUILD"], "vedette")]
+            quiet = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+            with guard.step():
+                del tensors, tensor
+            top = subprocess.run([*command, "top", str(os.getpid()), "--once", "--json"], env=quiet, capture_output=True, text=True, check=True)
+            locked = guard.counters.locked_bytes
+            assert json.loads(top.stdout)[0]["locked_bytes"] == locked > 0, (top.stdout, locked)
+            top = subprocess.run([*command, "top", str(os.getpid()), "--once"], env=quiet, capture_output=True, text=True, check=True)
+            assert "  host, locked: " in top.stdout and "  host, locked: 0 B" not in top.stdout, top.stdout
+        command += ["report", recording]
         told = json.loads(subprocess.run([*command, "--json", "-o", "-"], env=quiet, capture_output=True, text=True, check=True).stdout)
         assert told["run"]["gpu"]["locked_bytes"] == locked, told["run"]["gpu"]
         text = subprocess.run([*command, "--text", "-o", "-"], env=quiet, capture_output=True, text=True, check=True).stdout
