@@ -225,16 +225,21 @@ bool BucketStore::has_run() const noexcept {
 }
 
 std::unique_ptr<Bucket> BucketStore::retire() {
-  const auto by_last_run = [](const auto& a, const auto& b) { return a->last_needed() < b->last_needed(); };
   Bytes books;
   for (const auto& bucket : buckets_)
     if (bucket.get() != latest_) books = books + bucket->books();
   const bool too_many = buckets_.size() > most_buckets, too_large = buckets_.size() > 2 && books > most_books;
-  if (!too_many && !too_large) return nullptr;
-  const auto oldest = std::min_element(buckets_.begin(), buckets_.end(), by_last_run);
-  std::unique_ptr<Bucket> gone = std::move(*oldest);
-  buckets_.erase(oldest);
-  return gone;
+  return too_many || too_large ? retire_idle() : nullptr;
+}
+
+std::unique_ptr<Bucket> BucketStore::retire_idle() {
+  const Bucket* oldest = nullptr;
+  for (const auto& bucket : buckets_) {
+    const Bucket* const each = bucket.get();
+    if (each == current_ || each == latest_ || each == coming_) continue;
+    if (oldest == nullptr || each->last_needed() < oldest->last_needed()) oldest = each;
+  }
+  return oldest == nullptr ? nullptr : forget(*oldest);
 }
 
 void BucketStore::clear() {

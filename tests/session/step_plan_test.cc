@@ -192,11 +192,15 @@ StepLog log_of(const std::vector<std::string>& ops) {
   return log;
 }
 
+std::unique_ptr<Bucket> fresh(BucketStore& store, const std::vector<std::uint64_t>& hashes, std::uint64_t step) {
+  auto made = std::make_unique<Bucket>(store.next_id(), log_of(std::vector<std::string>(hashes.size(), "op")), hashes,
+                                       AddressPlan(), StepPlan::Options{.chunk = chunk, .policy = "on-demand"});
+  made->profiled(step, 0);
+  return made;
+}
+
 Bucket& add(BucketStore& store, const std::vector<std::uint64_t>& hashes, std::uint64_t step) {
-  auto fresh = std::make_unique<Bucket>(store.next_id(), log_of(std::vector<std::string>(hashes.size(), "op")), hashes,
-                                        AddressPlan(), StepPlan::Options{.chunk = chunk, .policy = "on-demand"});
-  fresh->profiled(step, 0);
-  return store.add(std::move(fresh));
+  return store.add(fresh(store, hashes, step));
 }
 
 std::uint64_t prefix(const std::vector<std::uint64_t>& hashes) {
@@ -236,6 +240,23 @@ TEST(BucketStore, KeepsTenAndLetsTheLongestUnusedGo) {
   ASSERT_NE(gone, nullptr);
   EXPECT_EQ(gone->id(), 2u);
   EXPECT_EQ(store.all().size(), 10u);
+}
+
+// Each of them may be what no step has needed for the longest time.
+TEST(BucketStore, TheLatestTheCurrentAndTheComingOneStay) {
+  BucketStore store;
+  for (std::uint64_t b = 0; b < 10; ++b) add(store, {b}, b + 1);
+  store.begin_step();
+  store.follow(0, prefix({0}));
+  store.ran_whole();
+  store.follow(0, prefix({1}));
+  store.expect(fresh(store, {99}, 0));
+  const auto gone = store.retire();
+  ASSERT_NE(gone, nullptr);
+  EXPECT_EQ(gone->id(), 3u);
+  EXPECT_EQ(store.find(1), store.latest());
+  EXPECT_EQ(store.find(2), store.current());
+  EXPECT_EQ(store.find(11), store.coming());
 }
 
 // --- stacks ----------------------------------------------------------------------------------------------------------
