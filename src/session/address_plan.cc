@@ -62,11 +62,15 @@ AddressPlan::AddressPlan(StepLog& log, std::uint32_t events, Arena& arena, Bytes
   if (!zone) return;
   zone_ = *zone;
   zone_bytes_ = bytes;
-  for (std::size_t k = 0; k < moved.size(); ++k) log.tensors[moved[k].tensor].offset = zone_ + placement.offset[k];
+  std::vector<char> in_zone(log.tensors.size());
+  for (std::size_t k = 0; k < moved.size(); ++k) {
+    log.tensors[moved[k].tensor].offset = zone_ + placement.offset[k];
+    in_zone[moved[k].tensor] = 1;
+  }
   for (auto& [size, list] : births) {
     std::sort(list.begin(), list.end());
     for (const auto& [birth, tensor] : list)
-      addresses_[size].push_back({.offset = log.tensors[tensor].offset, .in_zone = ends(log.tensors[tensor])});
+      addresses_[size].push_back({.offset = log.tensors[tensor].offset, .in_zone = in_zone[tensor] != 0});
   }
 }
 

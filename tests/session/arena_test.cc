@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "session/address_plan.h"
+
 namespace vedette::detail::arena_test {
 namespace {
 
@@ -63,6 +65,21 @@ TEST(Arena, APlannedPlaceNeedsRoomAndIsNotTheHeaps) {
   EXPECT_TRUE(arena.room_at(zone + 6000, 10));
   arena.release_zone(zone, 4 * chunk.value);  // a tensor lives there: its addresses are lost, not shared
   EXPECT_NE(arena.reserve_zone(4 * chunk.value).value(), zone);
+}
+
+// The heap knows nothing of a place in a zone, and would give this one to another tensor.
+TEST(AddressPlan, WhatWasBornBeforeItLivesInNoZone) {
+  Arena arena = an_arena();
+  const Arena::Place before = add(arena, 3 * chunk.value);
+  StepLog log;
+  log.tensors.push_back({.bytes = {before.bytes}, .offset = before.offset, .birth = 1, .death = 4});
+  log.tensors.push_back({.bytes = chunk, .birth = 3, .death = 4});
+  const AddressPlan plan(log, 5, arena, chunk, Heap::Chunks::shared, 2);
+  ASSERT_TRUE(plan.nth(before.bytes, 0) && plan.nth(chunk.value, 0));
+  EXPECT_FALSE(plan.nth(before.bytes, 0)->in_zone);
+  EXPECT_EQ(plan.nth(before.bytes, 0)->offset, before.offset);
+  EXPECT_TRUE(plan.nth(chunk.value, 0)->in_zone);
+  EXPECT_EQ(plan.nth(chunk.value, 0)->offset, plan.zone());
 }
 
 TEST(Arena, ASlabChunkIsUnbornUntilItIsSaidToBeThere) {
