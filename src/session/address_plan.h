@@ -31,6 +31,9 @@ class AddressPlan {
   };
   // Of the n-th allocation of a size in a step; nullopt: it is allocated as if there were no plan.
   std::optional<Address> nth(std::uint64_t bytes, std::uint32_t n) const;
+  void give_back(Arena& arena) const {  // the zone, of which no address is given out any more
+    if (zone_bytes_ > 0) arena.release_zone(zone_, zone_bytes_);
+  }
   std::uint64_t zone() const noexcept { return zone_; }
   std::uint64_t zone_bytes() const noexcept { return zone_bytes_; }
 

@@ -224,12 +224,16 @@ bool BucketStore::has_run() const noexcept {
   return std::any_of(buckets_.begin(), buckets_.end(), [](const auto& bucket) { return bucket->runs() > 0; });
 }
 
-std::unique_ptr<Bucket> BucketStore::retire() {
-  Bytes books;
-  for (const auto& bucket : buckets_)
+std::unique_ptr<Bucket> BucketStore::retire(Bytes most_zones) {
+  Bytes books, zones;
+  for (const auto& bucket : buckets_) {
     if (bucket.get() != latest_) books = books + bucket->books();
-  const bool too_many = buckets_.size() > most_buckets, too_large = buckets_.size() > 2 && books > most_books;
-  return too_many || too_large ? retire_idle() : nullptr;
+    zones.value += bucket->addresses().zone_bytes();
+  }
+  constexpr std::size_t few = 4;  // two that foretell other sizes, the latest, and the one to come
+  const bool too_many = buckets_.size() > most_buckets, too_large = buckets_.size() > 2 && books > most_books,
+             too_wide = buckets_.size() > few && zones > most_zones;
+  return too_many || too_large || too_wide ? retire_idle() : nullptr;
 }
 
 std::unique_ptr<Bucket> BucketStore::retire_idle() {

@@ -7,8 +7,9 @@
 // becomes a new bucket. A bucket that never ran whole and was left twice is followed again when a step has been it.
 //
 // What always holds: no two buckets have the same sequence. There are at most ten; of three or more, the books of all
-// but the latest take at most `most_books`. Of those that no step follows or begins with, the one that has not run for
-// the longest time goes. The first ops of current() are the running step's so far.
+// but the latest take at most `most_books`; of five or more, the zones take what the session allows. Of those that no
+// step follows or begins with, the one that has not run for the longest time goes. The first ops of current() are the
+// running step's so far.
 //
 // Lock rule: not thread safe; the session's lock guards it. Only the op thread changes it, so that thread reads
 // without.
@@ -201,11 +202,11 @@ class BucketStore {
   const std::vector<std::unique_ptr<Bucket>>& all() const noexcept { return buckets_; }
   bool has_run() const noexcept;  // some bucket, whole
   // Removes a bucket that is too many, or takes too much; nullptr: none does. Its zone is the caller's to give back.
-  std::unique_ptr<Bucket> retire();
+  std::unique_ptr<Bucket> retire(Bytes most_zones);
+  std::unique_ptr<Bucket> retire_idle();  // neither current(), latest() nor coming(); nullptr: there is none
   void clear();
 
  private:
-  std::unique_ptr<Bucket> retire_idle();  // neither current(), latest() nor coming(); nullptr: there is none
   std::vector<std::unique_ptr<Bucket>> buckets_;
   Bucket* current_ = nullptr;
   Bucket* latest_ = nullptr;

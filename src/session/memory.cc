@@ -97,8 +97,12 @@ Result<Arena::Place> Memory::take_place(const AllocateOptions& allocation, std::
   }
   // In chunks of its own: others may be dropped, and are not recomputed while a recipe runs.
   const bool own_chunks = allocation.scratch && !small;
-  if (own_chunks) wanted.planned = arena_.reserve_zone(arena_.whole_chunks(bytes));
-  const auto place = own_chunks && !wanted.planned ? std::nullopt : arena_.take(wanted);
+  const auto take = [&] {
+    if (own_chunks) wanted.planned = arena_.reserve_zone(arena_.whole_chunks(bytes));
+    return own_chunks && !wanted.planned ? std::nullopt : arena_.take(wanted);
+  };
+  auto place = take();
+  while (!place && steps_.caller() != Executor::Caller::another_thread && plans_.retire_idle_bucket()) place = take();
   if (!place) return Error{.cause = Cause::out_of_memory, .message = "the arena's addresses are used up"};
   if (auto there = ready(*place); !there) {
     arena_.give_back(*place);

@@ -185,9 +185,14 @@ void Plans::cut_into_sections_of(Bucket& ran, std::span<const ObservedOp> seen) 
 }
 
 void Plans::retire_buckets() {
-  while (const auto gone = buckets_.retire())
-    if (gone->addresses().zone_bytes() > 0)
-      arena_.release_zone(gone->addresses().zone(), gone->addresses().zone_bytes());
+  constexpr std::uint64_t part = 4;  // of the arena's addresses: the others are for tensors that live
+  while (const auto gone = buckets_.retire({arena_.bytes().value / part})) gone->addresses().give_back(arena_);
+}
+
+bool Plans::retire_idle_bucket() {
+  const auto gone = buckets_.retire_idle();
+  if (gone != nullptr) gone->addresses().give_back(arena_);
+  return gone != nullptr;
 }
 
 // --- what is told of plans -------------------------------------------------------------------------------------------

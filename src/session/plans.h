@@ -59,6 +59,7 @@ class Plans : PartOfSession {
   bool runs_whole() const noexcept { return current() != nullptr && current()->ops() == logger_.log().ops.size(); }
   bool takes_over() { return buckets_.takes_over(logger_.step()); }
   const AddressPlan* addresses() const noexcept { return buckets_.addresses(); }
+  bool retire_idle_bucket();  // that no step has needed for the longest time: for its addresses. False: there is none
   bool may_be_learned() const { return buckets_.may_be_learned(logger_.hashes()); }
   bool knows_any() const noexcept { return buckets_.latest() != nullptr; }
   // The op that begins, in a step without a plan; nullptr: nothing is predicted, or a plan is there after all.
@@ -87,7 +88,6 @@ class Plans : PartOfSession {
   bool begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alike);
   void take_plan_in_step();
   void end_foretold_step();
-  void forget_bucket(const Bucket& bucket);
 
   bool recomputes_ = false;
   BucketStore buckets_;

@@ -105,7 +105,7 @@ bool Plans::begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alik
 void Plans::take_plan_in_step() {
   const Bucket* const coming = buckets_.coming();
   if (coming == nullptr || !making_.take_plan_of(*coming)) return;
-  if (coming->plan.has_failed()) forget_bucket(*coming);
+  if (coming->plan.has_failed()) buckets_.forget(*coming)->addresses().give_back(arena_);
 }
 
 // A step that was another one leaves nothing, nor does one whose plan came too late.
@@ -115,13 +115,7 @@ void Plans::end_foretold_step() {
   buckets_.count_foretold(foretold->runs() > 0);
   if (foretold->runs() > 0) return;
   making_.give_up(*foretold);
-  forget_bucket(*foretold);
-}
-
-void Plans::forget_bucket(const Bucket& bucket) {
-  const auto gone = buckets_.forget(bucket);
-  if (gone != nullptr && gone->addresses().zone_bytes() > 0)
-    arena_.release_zone(gone->addresses().zone(), gone->addresses().zone_bytes());
+  buckets_.forget(*foretold)->addresses().give_back(arena_);
 }
 
 }  // namespace vedette::detail

@@ -226,5 +226,22 @@ TEST(PlansOfASession, AStepThatLeavesItsPlanEndsWithTheSameBytes) {
   static_cast<void>(program.state());  // compares all bytes
 }
 
+// --- addresses -------------------------------------------------------------------------------------------------------
+
+// Ten plans' zones would take more than the arena.
+TEST(PlansOfASession, EverOtherSizesDoNotUseAddressesUp) {
+  ReplayPlayer player({96 * Shape::chunk}, "vedette", LinkStore::of_a_chunk, 768);
+  Lengths program(player, 4, 2);
+  std::mt19937_64 random(3);
+  int planned = 0;
+  for (std::size_t s = 0; s < 40; ++s) {
+    program.step((64 + random() % 105) * Shape::chunk / 8);
+    planned += player.phase() == "planned" ? 1 : 0;
+  }
+  EXPECT_GE(planned, 30);
+  static_cast<void>(program.state());                   // compares all bytes
+  player.drop(player.make(400 * Shape::chunk, false));  // in zones of plans that no step follows
+}
+
 }  // namespace
 }  // namespace vedette::likeness_test

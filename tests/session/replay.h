@@ -86,10 +86,11 @@ class ReplayPlayer final : public Player {
  public:
   static constexpr Bytes chunk = 64_KiB;
 
-  // `computing`: with a chunk of each operand; the link moves one in LinkStore::of_a_chunk.
-  ReplayPlayer(Bytes budget, const std::string& policy, Nanoseconds computing = LinkStore::of_a_chunk)
+  // `computing`: with a chunk of each operand; the link moves one in LinkStore::of_a_chunk. `chunks`: of addresses.
+  ReplayPlayer(Bytes budget, const std::string& policy, Nanoseconds computing = LinkStore::of_a_chunk,
+               std::uint32_t chunks = 4096)
       : computing_(computing) {
-    const std::uint32_t chunks = 4096, frames = static_cast<std::uint32_t>(budget.value / chunk.value);
+    const auto frames = static_cast<std::uint32_t>(budget.value / chunk.value);
     auto made = std::make_unique<detail::SessionCore>(SessionOptions{.fast_memory = budget,
                                                                      .slow = "host",
                                                                      .policy = policy,

@@ -192,9 +192,10 @@ StepLog log_of(const std::vector<std::string>& ops) {
   return log;
 }
 
-std::unique_ptr<Bucket> fresh(BucketStore& store, const std::vector<std::uint64_t>& hashes, std::uint64_t step) {
+std::unique_ptr<Bucket> fresh(BucketStore& store, const std::vector<std::uint64_t>& hashes, std::uint64_t step,
+                              AddressPlan addresses = {}) {
   auto made = std::make_unique<Bucket>(store.next_id(), log_of(std::vector<std::string>(hashes.size(), "op")), hashes,
-                                       AddressPlan(), StepPlan::Options{.chunk = chunk, .policy = "on-demand"});
+                                       std::move(addresses), StepPlan::Options{.chunk = chunk, .policy = "on-demand"});
   made->profiled(step, 0);
   return made;
 }
@@ -231,12 +232,12 @@ TEST(BucketStore, FollowsTheSequenceThatTheStepRepeats) {
 TEST(BucketStore, KeepsTenAndLetsTheLongestUnusedGo) {
   BucketStore store;
   for (std::uint64_t b = 0; b < 10; ++b) add(store, {b}, b + 1);
-  EXPECT_EQ(store.retire(), nullptr);
+  EXPECT_EQ(store.retire(chunk), nullptr);
   store.begin_step();
   store.follow(0, prefix({0}));
   store.current()->ran(50);
   add(store, {99}, 51);
-  const auto gone = store.retire();
+  const auto gone = store.retire(chunk);
   ASSERT_NE(gone, nullptr);
   EXPECT_EQ(gone->id(), 2u);
   EXPECT_EQ(store.all().size(), 10u);
@@ -251,12 +252,25 @@ TEST(BucketStore, TheLatestTheCurrentAndTheComingOneStay) {
   store.ran_whole();
   store.follow(0, prefix({1}));
   store.expect(fresh(store, {99}, 0));
-  const auto gone = store.retire();
+  const auto gone = store.retire(chunk);
   ASSERT_NE(gone, nullptr);
   EXPECT_EQ(gone->id(), 3u);
   EXPECT_EQ(store.find(1), store.latest());
   EXPECT_EQ(store.find(2), store.current());
   EXPECT_EQ(store.find(11), store.coming());
+}
+
+TEST(BucketStore, OfZonesThatTakeTooMuchOfTheArenaTheLongestUnusedGoes) {
+  Arena arena(Mapping::reserve({8 * chunk.value}, chunk).value(), chunk);
+  StepLog empty;  // its zone is a chunk
+  BucketStore store;
+  for (std::uint64_t b = 0; b < 6; ++b) store.add(fresh(store, {b}, b + 1, AddressPlan(empty, 0, arena, chunk)));
+  EXPECT_EQ(store.retire({6 * chunk.value}), nullptr);
+  EXPECT_EQ(store.retire({5 * chunk.value})->id(), 1u);
+  EXPECT_EQ(store.retire(chunk)->id(), 2u);
+  EXPECT_EQ(store.retire(chunk), nullptr) << "four stay, however large";
+  for (const std::uint64_t id : {3, 4, 5}) EXPECT_EQ(store.retire_idle()->id(), id);
+  EXPECT_EQ(store.retire_idle(), nullptr) << "the next step begins with it";
 }
 
 // --- stacks ----------------------------------------------------------------------------------------------------------
