@@ -66,7 +66,8 @@ bool Arena::room_at(std::uint64_t offset, std::uint64_t bytes) const {
 
 void Arena::release_zone(std::uint64_t offset, std::uint64_t bytes) {
   const auto first = tensors_.lower_bound(offset);
-  if (first == tensors_.end() || first->first >= offset + bytes) heap_.release_zone(offset, bytes);
+  const bool lives = first != tensors_.end() && first->first < offset + bytes;
+  lives ? waiting_.push_back({.offset = offset, .bytes = bytes}) : heap_.release_zone(offset, bytes);
 }
 
 void Arena::count(std::uint64_t bytes) {
@@ -147,6 +148,14 @@ void Arena::free_place(std::uint64_t offset, const Live& dead) {
              .lasting = dead.lasting,
              .alone = dead.small,
              .planned = dead.planned});
+  if (!dead.planned) return;
+  const auto zone = std::find_if(waiting_.begin(), waiting_.end(), [&](const Zone& each) {
+    return each.offset <= offset && offset < each.offset + each.bytes;
+  });
+  if (zone == waiting_.end()) return;
+  const auto [begin, bytes] = *zone;
+  waiting_.erase(zone);
+  release_zone(begin, bytes);
 }
 
 Arena::Tensors::const_iterator Arena::holding(const void* address) const {

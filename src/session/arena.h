@@ -82,7 +82,7 @@ class Arena {
   bool room_at(std::uint64_t offset, std::uint64_t bytes) const;  // no tensor lives there
   // Whole chunks that a plan lays out itself; nullopt: the addresses are used up.
   std::optional<std::uint64_t> reserve_zone(std::uint64_t bytes) { return heap_.reserve_zone(bytes); }
-  // Given back unless a tensor lives in it: then its addresses are lost.
+  // Given back, as soon as no tensor lives in it.
   void release_zone(std::uint64_t offset, std::uint64_t bytes);
 
   // --- chunks of the slab: born by the caller, and held by it where they stay
@@ -132,6 +132,10 @@ class Arena {
   };
   static constexpr std::size_t most_recent = 1024;
 
+  struct Zone {
+    std::uint64_t offset = 0, bytes = 0;
+  };
+
   void count(std::uint64_t bytes);
   void uncount(std::uint64_t bytes);
   SlabChunk slab_at(ChunkIndex chunk) const noexcept {
@@ -148,6 +152,7 @@ class Arena {
   std::uint64_t small_ = 0;             // living ones
   mutable std::vector<Recent> recent_;  // by offset; removed ones are forgotten
   std::vector<SlabChunk> slab_;         // by chunk
+  std::vector<Zone> waiting_;           // no plan's any more, but a tensor lives there
   std::uint32_t slab_stay_ = 0, slab_may_leave_ = 0;
   std::uint64_t live_bytes_ = 0, peak_bytes_ = 0;
 };

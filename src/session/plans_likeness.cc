@@ -85,6 +85,7 @@ bool Plans::begin_by_likeness(StepLog foretold, const std::vector<Bucket*>& alik
   std::uint32_t events = 0;
   for (const LoggedTensor& t : foretold.tensors) events = std::max({events, t.birth, t.death == ~0u ? 0 : t.death});
   AddressPlan addresses(foretold, events, arena_, options_.chunk, Heap::Chunks::shared, logger_.events());
+  if (addresses.zone_bytes() == 0) return false;  // the log has another step's addresses, for other sizes
   auto fresh =
       std::make_unique<Bucket>(buckets_.next_id(), foretold, hashes, std::move(addresses), plan_options(std::nullopt));
   if (options_.observer != nullptr) options_.observer->profiled(logger_.step(), fresh->id(), fresh->program());

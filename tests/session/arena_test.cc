@@ -63,8 +63,22 @@ TEST(Arena, APlannedPlaceNeedsRoomAndIsNotTheHeaps) {
   EXPECT_TRUE(arena.room_at(zone, 5000));
   EXPECT_FALSE(arena.room_at(zone + 5999, 10));
   EXPECT_TRUE(arena.room_at(zone + 6000, 10));
-  arena.release_zone(zone, 4 * chunk.value);  // a tensor lives there: its addresses are lost, not shared
-  EXPECT_NE(arena.reserve_zone(4 * chunk.value).value(), zone);
+}
+
+TEST(Arena, AZoneIsGivenBackWithItsLastTensor) {
+  Arena arena = an_arena(12);
+  const std::uint64_t bytes = 4 * chunk.value, zone = arena.reserve_zone(bytes).value();
+  std::vector<Arena::Place> places;
+  for (const std::uint64_t offset : {0, 5000}) {
+    places.push_back(arena.take({.bytes = 1000, .planned = zone + offset}).value());
+    arena.add(places.back(), {});
+  }
+  arena.release_zone(zone, bytes);
+  for (const Arena::Place& place : places) {
+    EXPECT_NE(arena.reserve_zone(bytes).value(), zone) << "a tensor lives there";
+    arena.free_place(place.offset, arena.remove(place.offset).value());
+  }
+  EXPECT_EQ(arena.reserve_zone(bytes), zone);
 }
 
 // The heap knows nothing of a place in a zone, and would give this one to another tensor.

@@ -243,5 +243,50 @@ TEST(PlansOfASession, EverOtherSizesDoNotUseAddressesUp) {
   player.drop(player.make(400 * Shape::chunk, false));  // in zones of plans that no step follows
 }
 
+// Gradients live until the next step begins, and some steps end with another op than was foretold.
+TEST(PlansOfASession, StepsForetoldWronglyDoNotUseAddressesUp) {
+  class Kept final : public Shape {
+   public:
+    explicit Kept(Player& player) : Shape(player) { add_layers(6, 2 * chunk, false); }
+    void step(std::size_t number) override {
+      const std::size_t bytes = (32 + below(97)) * chunk / 64;
+      player_.step([&] {
+        drop_all(others_);
+        Tensors activations = {input(bytes, number)};
+        for (const Tensor weight : weights_)
+          activations.push_back(player_.made("forward", bytes, {activations.back(), weight}));
+        for (std::size_t l = weights_.size(); l-- > 0;) {
+          others_.push_back(player_.made("backward", 2 * chunk, {activations.back(), weights_[l]}));
+          player_.drop(activations.back());
+          activations.pop_back();
+        }
+        player_.drop(activations.back());
+        for (std::size_t l = 0; l < weights_.size(); ++l) player_.changed("update", {weights_[l]}, {others_[l]});
+        if (number > 12 && below(4) == 0) player_.changed("norm", {weights_[0]});
+      });
+    }
+  };
+  ReplayPlayer player({24 * Shape::chunk}, "vedette", LinkStore::of_a_chunk, 512);
+  Kept program(player);
+  for (std::size_t s = 0; s < 240; ++s) program.step(s);
+  static_cast<void>(program.state());  // compares all bytes
+  player.drop(player.make(192 * Shape::chunk, false));
+}
+
+// What is free lies in pieces: two zones have room, and a third has none. A plan without would move what is elsewhere.
+TEST(PlansOfASession, AStepWhosePlanWouldHaveNoZoneIsForeseen) {
+  for (const bool roomy : {true, false}) {
+    ReplayPlayer player({96 * Shape::chunk}, "vedette", LinkStore::of_a_chunk, roomy ? 4096 : 1024);
+    Lengths program(player, 4, 2);
+    Player::Tensors all;
+    for (int t = 0; t < 960; ++t) all.push_back(player.make(Shape::chunk, false));
+    for (std::size_t t = 0; t < all.size(); ++t)
+      if (t % 32 != 0 || t > 700) player.drop(all[t]);
+    for (const std::size_t chunks : {14, 17, 20, 23}) program.step(chunks * Shape::chunk);
+    EXPECT_EQ(player.phase(), roomy ? "planned" : "foreseen");
+    static_cast<void>(program.state());  // compares all bytes
+  }
+}
+
 }  // namespace
 }  // namespace vedette::likeness_test
