@@ -149,6 +149,18 @@ std::vector<Grant> by_turns(const Policy& policy, std::span<const Job> jobs, Byt
   return grants;
 }
 
+// First those in a step, then those that have waited longest.
+std::vector<std::uint32_t> by_wait(std::span<const Job> jobs) {
+  std::vector<std::uint32_t> order(jobs.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    if (jobs[a].in_step != jobs[b].in_step) return jobs[a].in_step;
+    return jobs[a].waited > jobs[b].waited;
+  });
+  return order;
+}
+
+// Nothing begins past a started job that has no room yet.
 std::vector<Grant> together(const Policy& policy, std::span<const Job> jobs, Bytes capacity) {
   std::vector<Grant> grants(jobs.size());
   Bytes given;
@@ -156,17 +168,21 @@ std::vector<Grant> together(const Policy& policy, std::span<const Job> jobs, Byt
     if (jobs[j].started) grants[j].lease = jobs[j].rest;
     given += grants[j].lease;
   }
-  for (const bool in_step : {true, false}) {  // floors may have risen since they started
-    for (std::uint32_t j = 0; j < jobs.size(); ++j) {
-      const Job& job = jobs[j];
-      if (!job.started || !job.ready || job.in_step != in_step || given + beside(job) > capacity) continue;
+  bool passed_over = false;  // floors may have risen since they started
+  const Bytes rests = given;
+  for (const std::uint32_t j : by_wait(jobs)) {
+    const Job& job = jobs[j];
+    if (!job.started || !job.ready || rests + beside(job) > capacity) continue;
+    const bool fits = given + beside(job) <= capacity;
+    if (fits && (job.in_step || !passed_over)) {
       grants[j] = {.lease = job.floor, .turn = true};
       given += beside(job);
     }
+    passed_over = passed_over || !fits;
   }
   for (const std::uint32_t j : in_order(policy, jobs)) {
     const Job& job = jobs[j];
-    if (job.started || !job.ready || job.floor > capacity) continue;
+    if (job.started || !job.ready || job.floor > capacity || passed_over) continue;
     if (given + job.floor <= capacity) {
       grants[j] = {.lease = job.floor, .turn = true};
       given += job.floor;

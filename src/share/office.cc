@@ -127,14 +127,28 @@ void Office::settle() {
     if (each.silent) job.floor = job.rest = job.want = each.held;
     jobs.push_back(job);
   }
+  bound_floors(jobs);
   const std::vector<Grant> grants = decide(policy_, jobs, capacity_);
   for (std::size_t c = 0; c < clients_.size(); ++c)
     if (!clients_[c].silent) shrink(clients_[c], down(grants[c].lease));
   for (const bool turn : {true, false})
     for (std::size_t c = 0; c < clients_.size(); ++c)
       if (!clients_[c].silent && grants[c].turn == turn) grow(clients_[c], down(grants[c].lease));
-  pass_turns(grants);
+  pass_turns(jobs, grants);
   tell_waiting();
+}
+
+// A floor that has risen since its job started may leave no room for what the others keep while they wait. The job runs
+// with the rest of the memory then, and an op beyond that runs paged: a turn comes to every started job.
+void Office::bound_floors(std::vector<Job>& jobs) const noexcept {
+  Bytes rests;
+  for (const Job& job : jobs)
+    if (job.started) rests += job.rest;
+  for (Job& job : jobs) {
+    if (!job.started) continue;
+    const Bytes others = rests - job.rest;
+    job.floor = std::min(job.floor, std::max(job.rest, down(capacity_ - std::min(capacity_, others))));
+  }
 }
 
 void Office::shrink(Client& client, Bytes target) {
@@ -155,7 +169,7 @@ void Office::grow(Client& client, Bytes target) {
   if (client.job.started) say(client, {.say = Say::resize, .lease = target.value, .other_ns = ++client.resizes});
 }
 
-void Office::pass_turns(const std::vector<Grant>& grants) {
+void Office::pass_turns(const std::vector<Job>& jobs, const std::vector<Grant>& grants) {
   bool over = false;  // where one at a time has it
   for (std::size_t c = 0; c < clients_.size(); ++c) {
     Client& client = clients_[c];
@@ -170,7 +184,7 @@ void Office::pass_turns(const std::vector<Grant>& grants) {
                     std::any_of(clients_.begin(), clients_.end(), [](const Client& each) { return each.job.has_turn; });
   for (std::size_t c = 0; c < clients_.size() && !busy; ++c) {
     Client& client = clients_[c];
-    if (!grants[c].turn || client.job.has_turn || client.told < client.job.floor) continue;
+    if (!grants[c].turn || client.job.has_turn || client.told < down(jobs[c].floor)) continue;
     client.job.has_turn = client.job.in_step = client.job.started = true;
     client.job.turn = {};
     client.asked = false;

@@ -62,7 +62,8 @@ class Office {
   void settle();
   void shrink(Client& client, Bytes target);
   void grow(Client& client, Bytes target);
-  void pass_turns(const std::vector<Grant>& grants);
+  void bound_floors(std::vector<Job>& jobs) const noexcept;
+  void pass_turns(const std::vector<Job>& jobs, const std::vector<Grant>& grants);
   void tell_waiting();
   void list_to(ClientId id);
   void say(const Client& to, Message message) { letters_.push_back({to.id, message}); }

@@ -93,6 +93,19 @@ TEST(Pack, RunsAllThatFitAtTheirFloor) {
   EXPECT_THAT(running(decide(*policy_named("pack"), later, 10_MiB)), ElementsAre(1, 0, 0));
 }
 
+TEST(Pack, NothingBeginsPastAStartedJobThatHasNoRoomYet) {
+  std::vector<Job> jobs{started(job(4, 8, 9)), started(job(10, 10, 9)), job(2, 2, 9)};
+  jobs[0].rest = jobs[1].rest = 2_MiB;
+  jobs[0].has_turn = jobs[0].in_step = true;
+  jobs[1].waited = {1};
+  const share::Policy& pack = *policy_named("pack");
+  EXPECT_THAT(running(decide(pack, jobs, 12_MiB)), ElementsAre(1, 0, 0));
+  jobs[0].in_step = false;
+  EXPECT_THAT(running(decide(pack, jobs, 12_MiB)), ElementsAre(0, 1, 0)) << "it has waited longest";
+  EXPECT_THAT(running(decide(pack, jobs, 11_MiB)), ElementsAre(1, 0, 1))
+      << "the second's room will not come, and it holds none up";
+}
+
 TEST(Pack, GivesWhatIsLeftWhereAByteSavesTheMost) {
   const std::vector<share::StallAt> steep{{4_MiB, {900}}, {6_MiB, {100}}}, flat{{4_MiB, {400}}},
       late{{4_MiB, {800}}, {7_MiB, {800}}};

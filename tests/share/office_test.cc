@@ -178,6 +178,64 @@ TEST(Office, AShorterJobIsServedAtTheEndOfTheStepThatRuns) {
   EXPECT_EQ(letters[0].message.yes, 0);
 }
 
+// The steps of two jobs in 89 rounds after the floor of the first, or of both, has risen to about the whole memory.
+std::map<ClientId, int> steps_with_risen_floors(const char* policy, ClientId last_to_rise, Bytes capacity) {
+  Office office(*policy_named(policy), capacity);
+  std::map<ClientId, Message> needs;
+  std::map<ClientId, int> steps;
+  std::map<ClientId, bool> turn, asked;
+  Nanoseconds now;
+  const auto follow = [&](std::vector<Letter> letters) {
+    for (std::size_t i = 0; i < letters.size(); ++i) {
+      const auto [to, message] = letters[i];
+      if (message.say == Say::turn) {
+        asked[to] = message.yes == 0 && turn[to];
+        turn[to] = turn[to] || message.yes == 1;
+      }
+      if (message.say != Say::resize) continue;
+      const Message done{.say = Say::resized, .lease = message.lease, .other_ns = message.other_ns};
+      const auto more = office.hear(to, 7, done, now);
+      letters.insert(letters.end(), more.begin(), more.end());
+    }
+  };
+  for (const ClientId id : {1, 2}) {
+    needs[id] = hello(32, 200);
+    follow(office.hear(id, 7, needs[id], now));
+  }
+  for (int round = 0; round < 100; ++round) {
+    now += second;
+    if (round == 10)
+      for (ClientId id = 1; id <= last_to_rise; ++id) needs[id] = hello(255, 255);
+    for (const ClientId id : {1, 2}) {
+      if (!turn[id]) continue;
+      steps[id] += round > 10 ? 1 : 0;
+      follow(office.hear(id, 7, step(needs[id]), now));
+      if (!asked[id]) continue;
+      turn[id] = asked[id] = false;
+      follow(office.hear(id, 7, {.say = Say::done}, now));
+    }
+    follow(office.tick(now));
+  }
+  return steps;
+}
+
+TEST(Office, ATurnComesToEachStartedJobHoweverLargeItsOpsHaveBecome) {
+  for (const char* policy : {"srtf", "fair", "pack"}) {
+    for (const ClientId last_to_rise : {1, 2}) {
+      SCOPED_TRACE(std::string(policy) + ", " + std::to_string(last_to_rise) + " of 2 rise");
+      auto steps = steps_with_risen_floors(policy, last_to_rise, 256_MiB);
+      EXPECT_GT(steps[1], 20);
+      EXPECT_GT(steps[2], 20);
+    }
+  }
+}
+
+TEST(Office, AMemoryThatIsNotWholeChunksHasTurnsToo) {
+  auto steps = steps_with_risen_floors("fair", 2, {255'500'000});
+  EXPECT_GT(steps[1], 20);
+  EXPECT_GT(steps[2], 20);
+}
+
 TEST(Office, RefusesAFloorBeyondTheMemory) {
   Office office(*policy_named("fifo"), 256_MiB);
   const auto letters = office.hear(1, 41, hello(300, 400), {});
