@@ -164,7 +164,10 @@ void PressureSources::open_requests(std::int64_t process) {
   const bool heard = requests_ &&
                      ::bind(requests_.get(), reinterpret_cast<const sockaddr*>(&name.address), name.bytes) == 0 &&
                      ::listen(requests_.get(), 4) == 0;
-  if (heard) return;
+  if (heard) {
+    alone_.emplace(requests_.get());
+    return;
+  }
   remarks_.push_back(std::string("`vedette set` cannot reach this process: ") + std::strerror(errno));
   requests_.reset();
 }
@@ -270,20 +273,27 @@ bool PressureSources::is_full() const {
   return used > *capacity - *capacity / parts;
 }
 
-Result<std::string> ask_for_size(std::int64_t process, Bytes bytes) {
+Result<std::string> ask_for_size(std::int64_t process, Bytes bytes, std::chrono::milliseconds patience) {
   const Error deaf{.cause = Cause::unavailable,
                    .message = "process " + std::to_string(process) +
                               " does not follow memory pressure; open its guard with pressure = true, or start it "
                               "with VEDETTE_PRESSURE=1"};
+  const Error silent{.cause = Cause::unavailable,
+                     .message = "process " + std::to_string(process) +
+                                " does not answer: it is stopped, or still makes room; ask again when it runs"};
   const Fd socket{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
   const Name name = name_of(process);
+  const std::chrono::microseconds us = patience;
+  const timeval most{.tv_sec = us.count() / 1'000'000, .tv_usec = us.count() % 1'000'000};
+  for (const int way : {SO_RCVTIMEO, SO_SNDTIMEO}) ::setsockopt(socket.get(), SOL_SOCKET, way, &most, sizeof most);
   if (!socket || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name.address), name.bytes) != 0)
-    return deaf;
+    return errno == EAGAIN ? silent : deaf;
   if (!is_ours(socket.get())) return deaf;
   const std::string text = std::to_string(bytes.value);
   if (::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0) return deaf;
   std::array<char, longest_message> answer;
   const ssize_t got = ::recv(socket.get(), answer.data(), answer.size(), 0);
+  if (got < 0 && errno == EAGAIN) return silent;
   if (got <= 0) return deaf;
   return std::string(answer.data(), static_cast<std::size_t>(got));
 }

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/children.h"
 #include "base/fd.h"
 #include "vedette/result.h"
 #include "vedette/units.h"
@@ -67,6 +68,7 @@ class PressureSources {
 
   const Options options_;
   Fd awake_, requests_;
+  std::optional<ClosedInChildren> alone_;  // of requests_: in a child the name would be taken, and nothing answer
   struct {
     Fd fd;
     short events = 0;
@@ -76,7 +78,8 @@ class PressureSources {
 };
 
 // Asks a process that follows pressure for another size of its fast memory; its answer, one sentence. Errors:
-// unavailable where the process does not follow.
-Result<std::string> ask_for_size(std::int64_t process, Bytes bytes);
+// unavailable where the process does not follow, or does not answer within `patience`.
+Result<std::string> ask_for_size(std::int64_t process, Bytes bytes,
+                                 std::chrono::milliseconds patience = std::chrono::minutes(1));
 
 }  // namespace vedette

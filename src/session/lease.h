@@ -14,6 +14,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/children.h"
 #include "base/fd.h"
 #include "share/message.h"
 #include "vedette/result.h"
@@ -63,6 +64,7 @@ class Lease {
   void lose_daemon() noexcept;
 
   const Fd socket_;
+  ClosedInChildren alone_{socket_.get()};  // the daemon sees the end of this process, not of its last child
   const Bytes most_;
   const Speaker speaker_;
   mutable std::mutex mutex_;

@@ -217,7 +217,7 @@ std::optional<Error> Session::take_error() {
 
 Bytes Session::smallest_budget() const noexcept { return is_off() ? Bytes{} : core_->memory().smallest_budget(); }
 
-Bytes Session::budget() const noexcept { return core_ == nullptr ? Bytes{} : core_->memory().budget(); }
+Bytes Session::budget() const noexcept { return is_off() ? Bytes{} : core_->memory().budget(); }
 
 Result<FastMemory> Session::set_fast_memory(Bytes bytes) {
   const Uncancelled in_here;

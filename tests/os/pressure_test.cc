@@ -15,7 +15,9 @@
 #include <fstream>
 #include <thread>
 
+#include "base/children.h"
 #include "base/fd.h"
+#include "support/child.h"
 
 namespace vedette::pressure_test {
 namespace {
@@ -154,19 +156,57 @@ TEST_F(Pressure, ARequestComesFromTheSameUserAndIsAnswered) {
   ASSERT_EQ(second.remarks().size(), 1u) << "of this process there is one already";
 }
 
+// At which this process is asked.
+std::pair<sockaddr_un, socklen_t> own_address() {
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  const std::string name = "vedette.size." + std::to_string(::getpid());
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
+}
+
 TEST_F(Pressure, AConnectionThatSaysNothingIsPassedOver) {
   PressureSources::Options options{.root = folder_, .watch = "/dev/null"};
   options.process = ::getpid();
   PressureSources sources(options);
-  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
-  const std::string name = "vedette.size." + std::to_string(::getpid());
-  std::copy(name.begin(), name.end(), address.sun_path + 1);
-  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   {
     const Fd silent{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+    const auto [address, bytes] = own_address();
     ASSERT_EQ(::connect(silent.get(), reinterpret_cast<const sockaddr*>(&address), bytes), 0);
   }
   EXPECT_TRUE(sources.wait(soon).requests.empty());
+}
+
+TEST_F(Pressure, AProcessThatDoesNotAnswerIsNamed) {
+  const Fd listens{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  const auto [address, bytes] = own_address();
+  ASSERT_EQ(::bind(listens.get(), reinterpret_cast<const sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(::listen(listens.get(), 4), 0);
+  const auto answer = ask_for_size(::getpid(), {1}, 50ms);
+  ASSERT_FALSE(answer.ok());
+  EXPECT_NE(answer.error().message.find(" does not answer: it is stopped"), std::string::npos);
+}
+
+TEST_F(Pressure, AForkedChildDoesNotKeepTheNameOfRequests) {
+  PressureSources::Options options{.root = folder_, .watch = "/dev/null"};
+  options.process = ::getpid();
+  std::optional<PressureSources> sources(std::in_place, options);
+  ASSERT_TRUE(sources->remarks().empty());
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const auto body = [&] {
+    close_what_children_do_not_keep();  // as the fork handler of a session does
+    ::alarm(30);
+    if (::write(ends[1], "x", 1) == 1) ::pause();
+  };
+  testing::in_child(body, [&](pid_t child) {
+    char closed = 0;
+    EXPECT_EQ(::read(ends[0], &closed, 1), 1);
+    sources.reset();
+    sources.emplace(options);
+    EXPECT_TRUE(sources->remarks().empty()) << sources->remarks()[0];
+    ::kill(child, SIGKILL);
+  });
+  for (const int end : ends) ::close(end);
 }
 
 TEST_F(Pressure, AProcessThatDoesNotFollowIsNamed) {

@@ -60,6 +60,7 @@ void use_as_a_child(Session& session) {
   if (session.counters() != Counters{} || session.smallest_budget().value != 0 || session.trace() != nullptr)
     ::_exit(3);
   if (!session.phase().empty() || !session.planned_steps().empty() || !session.take_error()) ::_exit(4);
+  if (session.budget().value != 0) ::_exit(5);  // it takes a lock, which a thread of the parent may have held
 }
 
 TEST(Forks, AChildInsideAnOpIsLeftAloneAndItsParentGoesOn) {

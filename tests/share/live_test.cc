@@ -15,6 +15,7 @@
 
 #include "cli/memory_daemon.h"
 #include "os/local_socket.h"
+#include "session/forks.h"
 #include "session/lease.h"
 
 namespace vedette::live_test {
@@ -135,6 +136,26 @@ TEST_F(Live, AKilledClientsMemoryIsGivenOn) {
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
   std::printf("given on after %.0f ms\n", took.count());
   EXPECT_TRUE(steps_on(1));
+}
+
+TEST_F(Live, AKilledClientsMemoryIsGivenOnThoughAForkedChildOfItLives) {
+  start_daemon("pack");
+  const detail::Needs needs{.floor = 64_MiB, .want = 256_MiB, .rest = 16_MiB};
+  std::atomic<std::uint64_t>& grandchild = board_->clients[3].steps;
+  const pid_t first = in_child([&] {
+    if (!detail::watch_forks()) return;  // as a session does
+    const auto lease = Lease::ask(path(), "parent", needs, {});
+    const pid_t child = ::fork();
+    if (child > 0) grandchild = static_cast<std::uint64_t>(child);
+    ::alarm(60);
+    ::pause();
+  });
+  ASSERT_TRUE(soon([&] { return grandchild != 0; }));
+  end(first);
+  start_client(1, needs);
+  EXPECT_TRUE(steps_on(1));
+  EXPECT_TRUE(soon([&] { return board_->clients[1].fills == all.value; }));
+  EXPECT_EQ(::kill(static_cast<pid_t>(grandchild), SIGKILL), 0) << "it lived";
 }
 
 TEST_F(Live, AStoppedClientKeepsItsLeaseAndHoldsNobodyUp) {
