@@ -74,6 +74,13 @@ void Frames::wake(ChunkIndex c) {
   if (Faults* const faults = memory_->faults(); faults != nullptr) faults->wake(c);
 }
 
+void Frames::restore(const Fault& fault) {
+  Faults* const faults = memory_->faults();
+  if (faults == nullptr) return;
+  const Books::Chunk& chunk = books_[fault.chunk];
+  faults->restore(fault, shown(chunk.state) ? std::optional(chunk.frame) : std::nullopt);
+}
+
 // --- frames ----------------------------------------------------------------------------------------------------------
 
 // The most that a program may take before the maker has run: an eighth of all it has taken, so that a large one finds

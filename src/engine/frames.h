@@ -30,7 +30,8 @@ class Frames : PartOfEngine {
   [[nodiscard]] bool shift(ChunkIndex from, ChunkIndex to);
   void make_resident(ChunkIndex chunk);  // one that is hidden or has arrived
   void make_resident_all();
-  void wake(ChunkIndex chunk);  // threads that wait for it
+  void wake(ChunkIndex chunk);       // threads that wait for it
+  void restore(const Fault& fault);  // of a chunk that is shown: those threads, and a page that was discarded
 
   // --- frames --------------------------------------------------------------------------------------------------------
   // Gives an unbacked chunk a frame. False: none is available, or only in dead chunks that are busy.

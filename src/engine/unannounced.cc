@@ -13,7 +13,7 @@ void UnannouncedAccesses::serve(const Fault& fault) noexcept {
   const ChunkIndex c = fault.chunk;
   const Books::Chunk& chunk = books_[c];
   if (shown(chunk.state) || chunk.state == ChunkState::in_place) {
-    frames_.wake(c);
+    frames_.restore(fault);
     return;
   }
   if (chunk.live == 0) return stray(fault);

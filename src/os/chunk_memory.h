@@ -77,6 +77,9 @@ class Faults {
   // After a fault of a chunk that is shown, or in which no tensor lives: threads that wait there try again, and fault
   // again where the chunk is away.
   virtual void wake(ChunkIndex chunk) noexcept = 0;
+  // The same for a chunk that is shown and does not move meanwhile: a page that the program has discarded (madvise)
+  // holds zeros then, else its threads would fault for ever. `frame`: nullopt where memory is lent.
+  virtual void restore(const Fault& fault, std::optional<FrameIndex> /*frame*/) noexcept { wake(fault.chunk); }
 };
 
 // Frames that become another kind of memory, so that a page tracker can watch them.

@@ -179,6 +179,12 @@ int Userfaultfd::copy_in(std::byte* begin, const std::byte* source, std::size_t 
   return 0;
 }
 
+int Userfaultfd::fill_with_zeros(std::byte* page) const noexcept {
+  static const std::array<std::byte, std::size_t{64} << 10> zeros{};
+  VEDETTE_ASSERT(page_size <= zeros.size());
+  return copy_in(page, zeros.data(), page_size, false);
+}
+
 int Userfaultfd::unregister(std::byte* begin, std::size_t bytes) const noexcept {
   uffdio_range range{reinterpret_cast<std::uintptr_t>(begin), bytes};
   return ::ioctl(fd_.get(), UFFDIO_UNREGISTER, &range) == 0 ? 0 : errno;
@@ -232,7 +238,8 @@ std::size_t Userfaultfd::moved_untold(const std::byte* destination, const std::b
   return bytes;
 }
 
-std::size_t Userfaultfd::move_until_busy(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept {
+std::size_t Userfaultfd::move_until_busy(std::byte* destination, std::byte* source, std::size_t bytes,
+                                         Missing missing) const noexcept {
   std::size_t done = 0;
   bool unlocked = false;
   while (done < bytes) {
@@ -266,7 +273,8 @@ std::size_t Userfaultfd::move_until_busy(std::byte* destination, std::byte* sour
       case EEXIST:
         die("a chunk that is away holds pages already: somebody filled or mapped memory inside the arena");
       case ENOENT:
-        die("a frame has lost pages: somebody discarded (madvise) memory inside the arena");
+        if (missing == Missing::hold_zeros && fill_with_zeros(source + done) == 0) continue;
+        die("a frame has lost pages: somebody discarded (madvise) its memory");
       case ENOMEM:
         die("UFFDIO_MOVE: the kernel has no memory for page tables");
       default:
@@ -292,7 +300,8 @@ void Patience::pause() noexcept {
 void Userfaultfd::move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept {
   std::size_t done = 0;
   for (Patience patience;;) {
-    const std::size_t moved = move_until_busy(destination + done, source + done, bytes - done);
+    const std::size_t moved =
+        move_until_busy(destination + done, source + done, bytes - done, Missing::stop_the_program);
     done += moved;
     if (done == bytes) return;
     if (moved > 0) patience = {};
@@ -306,7 +315,7 @@ bool Userfaultfd::try_move(std::byte* destination, std::byte* source, std::size_
   Patience patience;
   for (int tried = 0; tried < tries; ++tried) {
     if (tried > 0) patience.pause();
-    const std::size_t moved = move_until_busy(destination + done, source + done, bytes - done);
+    const std::size_t moved = move_until_busy(destination + done, source + done, bytes - done, Missing::hold_zeros);
     done += moved;
     if (done == bytes) return true;
     if (moved > 0) tried = 0;

@@ -41,6 +41,9 @@ class Userfaultfd {
   // Fills registered pages that are missing with copies, perhaps write-protected; waiting threads go on. 0 or an errno,
   // EEXIST where there is a page already (those before it are filled).
   int copy_in(std::byte* begin, const std::byte* source, std::size_t bytes, bool protect) const noexcept;
+  // One registered page that is missing gets memory of its own: a kernel may refuse to move the shared page of zeros. 0
+  // or an errno, EEXIST where there is a page.
+  int fill_with_zeros(std::byte* page) const noexcept;
   int write_unprotect(std::byte* begin, std::size_t bytes) const noexcept;  // waiting threads go on. 0 or an errno
   int unregister(std::byte* begin, std::size_t bytes) const noexcept;
   // Registered pages, mapped or not, are protected: PAGEMAP_SCAN says written from the first write on. 0 or an errno.
@@ -55,6 +58,7 @@ class Userfaultfd {
   // feature_move.
   void move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept;
   // The same, but a page that stays pinned for 0.2 ms ends it: all pages are back at `source`, and the result is false.
+  // A page that is missing at `source` moves as one of zeros.
   [[nodiscard]] bool try_move(std::byte* destination, std::byte* source, std::size_t bytes) const noexcept;
 
  private:
@@ -66,8 +70,9 @@ class Userfaultfd {
         features_(features) {}
   int change_protection(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
   int register_mode(std::byte* begin, std::size_t bytes, std::uint64_t mode) const noexcept;
-  std::size_t move_until_busy(std::byte* destination, std::byte* source,
-                              std::size_t bytes) const noexcept;  // bytes moved
+  enum class Missing : std::uint8_t { stop_the_program, hold_zeros };  // pages at the source
+  std::size_t move_until_busy(std::byte* destination, std::byte* source, std::size_t bytes,
+                              Missing missing) const noexcept;  // bytes moved
   std::size_t moved_untold(const std::byte* destination, const std::byte* source, std::size_t bytes) const noexcept;
 
   Fd fd_, end_;

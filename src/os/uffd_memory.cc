@@ -106,6 +106,15 @@ std::byte* UffdMemory::parked(FrameIndex frame) const noexcept {
   return kinds_[frame.value] == FrameKind::trackable ? files_->parked(frame) : parked_fast(frame);
 }
 
+// Zeros are what MADV_DONTNEED promises of private memory, and what the kernel gives where chunks are PROT_NONE instead
+// of registered: the same bytes with both. Of a late fault the page is there, and stays (EEXIST). A page that a tracker
+// has taken away is missing, too, but no discard.
+void UffdMemory::restore(const Fault& fault, std::optional<FrameIndex> frame) noexcept {
+  if (!frame || kinds_[frame->value] != FrameKind::unregistered)
+    userfaultfd_.fill_with_zeros(layout_.chunk(fault.chunk) + fault.page * 4096 / page_size * page_size);
+  wake(fault.chunk);
+}
+
 void UffdMemory::replace(std::byte* source, ChunkIndex chunk) noexcept {
   std::byte* const target = layout_.chunk(chunk);
   remap_pages(source, target, layout_.chunk_bytes());

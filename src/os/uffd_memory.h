@@ -30,6 +30,7 @@ class UffdMemory : public ChunkMemory, private Faults, private Trackable {
   }
   bool take_back(ChunkIndex chunk, std::byte* memory) noexcept final { return take_back_fast(chunk, memory); }
   void wake(ChunkIndex chunk) noexcept final;
+  void restore(const Fault& fault, std::optional<FrameIndex> frame) noexcept final;
   Result<void> allows(FrameKind kind) const final;
   std::byte* parked(FrameIndex frame) const noexcept final;
   Result<void> convert(FrameIndex frame, std::optional<ChunkIndex> shown_at, FrameKind kind, bool keep_bytes) final;

@@ -97,6 +97,33 @@ TEST_P(ChunkMemoryTest, LentMemoryComesBackAlsoWhereTheKernelMakesHugePages) {
   }
 }
 
+// Of private memory; a file's page keeps its bytes.
+TEST_P(ChunkMemoryTest, APageThatTheProgramDiscardsHoldsZerosHereAndAfterItMoves) {
+  if (testing::sanitized) GTEST_SKIP() << "a sanitizer dislikes forks of programs with threads";
+  make(2, 2);
+  if (!skip_reason_.empty()) GTEST_SKIP() << skip_reason_;
+  const auto status = testing::in_child([this] {
+    ::alarm(20);
+    const auto pager = make(2, 2);
+    pager->restores = true;
+    const auto right = [&](std::size_t discarded) {
+      const auto* const words = reinterpret_cast<const std::uint64_t*>(pager->chunk(0));
+      const bool zeros = GetParam().open != open_file_memory;
+      for (std::size_t i = 0; i < pager->chunk_bytes() / 8; ++i)
+        if (words[i] != (zeros && i / 512 == discarded ? 0 : pattern(0, i, 1))) return false;
+      return true;
+    };
+    fill(*pager, 0, 1);
+    ::madvise(pager->chunk(0) + 3 * 4096, 4096, MADV_DONTNEED);
+    if (!right(3)) ::_exit(1);
+    fill(*pager, 0, 1);
+    ::madvise(pager->chunk(0) + 5 * 4096, 4096, MADV_DONTNEED);
+    pager->evict(0);
+    if (!right(5)) ::_exit(2);
+  });
+  EXPECT_TRUE(testing::exited_well(status)) << status.value_or(-1);
+}
+
 TEST_P(ChunkMemoryTest, BytesSurviveRandomMoves) {
   MAKE_OR_SKIP(pager, 12, 5);
   std::mt19937_64 random(1);

@@ -1,6 +1,7 @@
 // The smallest engine over a ChunkMemory: more chunks than frames, a slow tier that is a vector, one lock. Every frame
 // that leaves a chunk is poisoned once its bytes are saved, so whoever still saw it would read bytes that nobody wrote.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -44,6 +45,8 @@ class Pager {
       memory_ = std::move(*opened);
     }
   }
+
+  std::atomic<bool> restores{false};  // pages that a test discards; chunks move through this pager alone then
 
   const std::string& error() const { return error_; }
   ChunkMemory& memory() { return *memory_; }
@@ -114,8 +117,8 @@ class Pager {
     const std::scoped_lock lock(mutex_);
     faults_.push_back(fault);
     VEDETTE_ASSERT(fault.chunk.value < chunks_);
-    if (frame_of_[fault.chunk.value]) {
-      memory_->faults()->wake(fault.chunk);
+    if (const auto frame = frame_of_[fault.chunk.value]) {
+      restores ? memory_->faults()->restore(fault, frame) : memory_->faults()->wake(fault.chunk);
     } else {
       fetch_locked(fault.chunk.value);
     }

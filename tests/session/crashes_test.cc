@@ -319,6 +319,27 @@ TEST_P(Crashes, ACoreDumpEndsAndHoldsNothingWrongWhereMemoryIsAway) {
   std::printf("%zu core files\n", cores);
 }
 
+// What MADV_DONTNEED promises of private memory: where the tensor is, and after it has left and come back.
+TEST_P(Crashes, PagesThatTheProgramDiscardsHoldZeros) {
+  const auto status = in_child([] {
+    ::alarm(30);
+    const auto session = open_session(tight, "host", "on-demand");
+    Block block(*session, 500'000);
+    const auto discard = [&](std::size_t word) {  // its page
+      const auto page = reinterpret_cast<std::uintptr_t>(&block[word]) & ~std::uintptr_t{4095};
+      ::madvise(reinterpret_cast<void*>(page), 4096, MADV_DONTNEED);
+    };
+    block.fill(1);
+    const std::uint64_t far = block[50'000];
+    discard(2'000);
+    if (block[2'000] != 0 || block[50'000] != far) ::_exit(1);
+    discard(30'000);
+    Block(*session, 900'000).fill(2);  // the first is away now
+    if (block[30'000] != 0 || block[2'000] != 0 || block[50'000] != far) ::_exit(2);
+  });
+  EXPECT_TRUE(exited_well(status)) << status.value_or(-1);
+}
+
 // As gdb, gcore and strace do.
 TEST_P(Crashes, AnotherProcessReadsMemoryThatIsAwayOrIsToldItCannot) {
   const SharedPage shared;
