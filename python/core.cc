@@ -30,6 +30,7 @@
 #include "exports.h"
 #include "profiler/gpu_bytes.h"
 #include "session/forks.h"
+#include "session/lease.h"
 #include "vedette/torch.h"
 
 namespace py = pybind11;
@@ -475,6 +476,10 @@ PYBIND11_MODULE(_core, module) {
   module.def("refuse_other_hooks", &adapter::refuse_other_hooks);
   module.def("come_first_in_child", &vedette::detail::come_first_in_child);
   module.def("resolve_vector_math", &resolve_vector_math, python::NoGil());
+  vedette::detail::Lease::call_while_waiting([] {  // Ctrl-C ends the wait
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  });
   module.def("owns_address", [](std::uintptr_t address) {
     return Session::owns(reinterpret_cast<const void*>(address));  // NOLINT(performance-no-int-to-ptr)
   });

@@ -10,6 +10,7 @@ import inspect
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -711,6 +712,28 @@ class OpeningAndClosing(unittest.TestCase):
             info = subprocess.run([sys.executable, "-m", "vedette", "info", recording], capture_output=True, text=True, timeout=patience)
             self.assertEqual(info.returncode, 0, info.stderr)
             self.assertEqual(os.listdir(place), ["run.vedette"])
+
+
+class Turns(unittest.TestCase):
+    def test_ctrl_c_ends_the_wait_for_one(self):
+        """Here where it opens a guard: a step waits in the same function."""
+        with tempfile.TemporaryDirectory() as place:
+            socket = os.path.join(place, "socket")
+            daemon = subprocess.Popen([sys.executable, "-m", "vedette", "daemon", "--memory", "24MiB", "--quantum", "0", "--socket", socket],
+                                      stdout=subprocess.PIPE)
+            self.addCleanup(daemon.stdout.close)
+            self.addCleanup(daemon.wait)
+            self.addCleanup(daemon.kill)
+            self.assertIn(b"shares", daemon.stdout.readline())
+            program = ("import sys, vedette\n"
+                       "guard = vedette.Guard('16MiB', slow='host', chunk=65536, share=sys.argv[1], on_message=lambda line: print(line, flush=True))\n"
+                       "print('open', flush=True)\n")
+            with small_guard("16MiB", share=socket):  # which has the turn
+                job = subprocess.Popen([sys.executable, "-c", program, socket], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.addCleanup(job.kill)
+                self.assertIn("waits for its turn", job.stdout.readline())
+                job.send_signal(signal.SIGINT)
+                self.assertIn("KeyboardInterrupt", job.communicate(timeout=patience)[1])
 
 
 class ChangesToTorch(unittest.TestCase):

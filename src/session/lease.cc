@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -12,6 +13,8 @@
 
 namespace vedette::detail {
 namespace {
+
+std::atomic<void (*)()> check_while_waiting = nullptr;
 
 using share::Message;
 using share::Say;
@@ -184,9 +187,25 @@ void Lease::apply(const Message& resize, bool waits_for_turn) {
   send({.say = Say::resized, .lease = now.value, .other_ns = resize.other_ns});
 }
 
+void Lease::call_while_waiting(void (*check)()) noexcept { check_while_waiting = check; }
+
+template <class Call>
+void Lease::call_unlocking(std::unique_lock<std::mutex>& lock, Call call) {
+  lock.unlock();
+  try {
+    call();
+  } catch (...) {
+    lock.lock();
+    waits_ = false;
+    throw;
+  }
+  lock.lock();
+}
+
 // Sizes that came before the turn are followed first.
 void Lease::await_turn(std::unique_lock<std::mutex>& lock) {
   constexpr std::chrono::milliseconds before_words{200};  // a turn that comes at once needs none
+  constexpr std::chrono::milliseconds between_checks{200};
   const auto words_from = std::chrono::steady_clock::now() + before_words;
   waits_ = true;
   if (applies_ && resize_) {  // the listener's call waits for this thread
@@ -204,20 +223,13 @@ void Lease::await_turn(std::unique_lock<std::mutex>& lock) {
       continue;
     }
     const bool told = said_holder_ == heard_holder_ || !speaker_;
-    if (told) {
+    if (void (*const check)() = check_while_waiting; told && check != nullptr) {
+      if (changed_.wait_for(lock, between_checks) == std::cv_status::timeout) call_unlocking(lock, check);
+    } else if (told) {
       changed_.wait(lock);
     } else if (changed_.wait_until(lock, words_from) == std::cv_status::timeout) {
       said_holder_ = heard_holder_;
-      const std::string words = words_of_wait(holder_);
-      lock.unlock();
-      try {
-        speaker_(words);
-      } catch (...) {  // the program's
-        lock.lock();
-        waits_ = false;
-        throw;
-      }
-      lock.lock();
+      call_unlocking(lock, [&, words = words_of_wait(holder_)] { speaker_(words); });
     }
   }
   waits_ = false;

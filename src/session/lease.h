@@ -44,6 +44,8 @@ class Lease {
   void follow(Resize resize);                    // once, before the first step
   void follow_no_more();  // memory is about to go: sizes are not answered any more, and none is being followed
   void begin_step();      // waits for the turn
+  // A thread that waits for its turn calls it five times a second, and passes on what it throws: a language's Ctrl-C.
+  static void call_while_waiting(void (*check)()) noexcept;
   void end_step(Nanoseconds stalled, Needs needs);  // `stalled`: since the session opened
 
   Lease(const Lease&) = delete;
@@ -60,6 +62,8 @@ class Lease {
   void set_size(const share::Message& resize);
   void apply(const share::Message& resize, bool waits_for_turn);
   void await_turn(std::unique_lock<std::mutex>& lock);
+  template <class Call>
+  void call_unlocking(std::unique_lock<std::mutex>& lock, Call call);  // the program's, which may throw
   bool send(const share::Message& message) noexcept;
   void lose_daemon() noexcept;
 
