@@ -137,37 +137,42 @@ def train_in_parts():
         assert sum("a CUDA graph was captured" in sentence for sentence in said) == len(said) == 1, said
 
 
-def train_with_recomputation():
-    """The same where tensors are dropped, and a graph changes a source of theirs in place, which no operator says."""
+def train_scaled(change_of, guard=None, steps=8):
+    """`change_of(scale)` gives what changes a source of recomputation in place, and is no operator on it."""
     import torch
 
-    def train_scaled(guard=None):
-        model, losses = model_of_three_parts(), []
-        model.register_buffer("scale", torch.ones(rows, width, device="cuda"))  # what is watched is trusted between ops
-        scale = model.scale
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        if guard:
-            guard.watch(model)
-        graph, _ = captured(lambda: scale.mul_(0.9))
-        scale.fill_(1)
-        for step in range(8):
-            with guard.step() if guard else contextlib.nullcontext():
-                x = batch(step)
-                y = model[0](x)
-                for _ in range(6):
-                    y = torch.tanh(y * scale)
-                graph.replay()  # between the product and where it is used
-                loss = (model[2](model[1](y)) - x).square().mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(loss.item())
-                del loss, x, y
-        return losses, numbers(model.parameters())
+    model, losses = model_of_three_parts(), []
+    model.register_buffer("scale", torch.ones(rows, width, device="cuda"))  # what is watched is trusted between ops
+    scale = model.scale
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if guard:
+        guard.watch(model)
+    change = change_of(scale)
+    scale.fill_(1)
+    for step in range(steps):
+        with guard.step() if guard else contextlib.nullcontext():
+            x = batch(step)
+            y = model[0](x)
+            for _ in range(6):
+                y = torch.tanh(y * scale)
+            change()  # between the product and where it is used
+            loss = (model[2](model[1](y)) - x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            del loss, x, y
+    return losses, numbers(model.parameters())
 
-    plain, scaled = train(), train_scaled()
+
+def train_with_recomputation():
+    """The same where tensors are dropped, and a graph changes a source of theirs in place, which no operator says."""
+    def by_graph(scale):
+        return captured(lambda: scale.mul_(0.9))[0].replay
+
+    plain, scaled = train(), train_scaled(by_graph)
     gc.collect()
-    for budget, run, expected in ((7 << 20, lambda guard: train(guard, make_graphed), plain), (5 << 20, train_scaled, scaled)):
+    for budget, run, expected in ((7 << 20, lambda guard: train(guard, make_graphed), plain), (5 << 20, lambda guard: train_scaled(by_graph, guard), scaled)):
         with guarded(budget, recompute="always") as guard:
             assert run(guard) == expected
             gc.collect()
@@ -189,36 +194,18 @@ def train_compiled():
     assert len(replays) >= 16, f"{len(replays)} replays in ten steps, two of which warm up and record"
 
 
-def train_beside_an_export(recompute="always"):
+def train_beside_an_export():
     """A tensor that another library has, too, is changed by no operator on it: nothing is recomputed from it."""
     import torch
 
-    def train_scaled(guard=None):
-        model, losses = model_of_three_parts(), []
-        model.register_buffer("scale", torch.ones(rows, width, device="cuda"))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        if guard:
-            guard.watch(model)
-        other = torch.from_dlpack(model.scale)
-        for step in range(6):
-            with guard.step() if guard else contextlib.nullcontext():
-                x = batch(step)
-                y = model[0](x)
-                for _ in range(6):
-                    y = torch.tanh(y * model.scale)
-                other.mul_(0.9)
-                loss = (model[2](model[1](y)) - x).square().mean()
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(loss.item())
-                del loss, x, y
-        return losses, numbers(model.parameters())
+    def by_another_library(scale):
+        other = torch.from_dlpack(scale)
+        return lambda: other.mul_(0.9)
 
-    plain = train_scaled()
+    plain = train_scaled(by_another_library, steps=6)
     gc.collect()
-    with guarded(5 << 20, recompute=recompute) as guard:
-        assert train_scaled(guard) == plain
+    with guarded(5 << 20, recompute="always") as guard:
+        assert train_scaled(by_another_library, guard, steps=6) == plain
         assert guard.counters.bytes_recomputed > 0
 
 
