@@ -539,6 +539,49 @@ def late_writes_on_a_side_stream():
         write_late(model.weight, lambda: guard.watch(model))
 
 
+def side_streams_at_rest():
+    """Where nothing moves no operator is announced. A tensor of a stream of the program's own, which alone used it, dies there; and what
+    that stream writes is whole where the guard gives it back."""
+    import torch
+    import vedette
+
+    side, count = torch.cuda.Stream(), 1 << 18
+
+    def train(guard, end):
+        main = torch.cuda.current_stream()
+        model = torch.nn.Module()
+        model.weight = torch.nn.Parameter(torch.randn(count, generator=torch.Generator().manual_seed(1)).to("cuda"))
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            model.register_buffer("average", torch.zeros(count, device="cuda"))
+            means = [torch.ones(count, device="cuda") for _ in range(2)]
+        if guard:
+            guard.watch(model)
+        for step in range(50):
+            before = guard.counters.ops if guard else 0
+            with guard.step() if guard else contextlib.nullcontext(), torch.no_grad():
+                a = model.weight * 2
+                rest = [a + i for i in range(3)]
+                main.wait_stream(side)
+                model.weight.mul_(0.999)
+                del a, rest
+                side.wait_stream(main)
+                with torch.cuda.stream(side):
+                    means = [mean * 0.9 + 0.1 for mean in means]  # an old one was born here, and used here alone
+                    for _ in range(20):
+                        model.average.mul_(0.9).add_(model.weight, alpha=0.1)
+        if guard:
+            assert guard.counters.ops == before and guard.counters.bytes_out == 0, "the last step is no rest"
+            end(guard)
+        main.wait_stream(side)
+        return [tensor.sum().item() for tensor in (model.weight, model.average, *means)]
+
+    plain = train(None, None)
+    for end in (vedette.Guard.bring_home, vedette.Guard.close):
+        with vedette.Guard("40MiB", fast="gpu:0", slow="host", on_message=lambda line: None) as guard:
+            assert train(guard, end) == plain, end
+
+
 def an_operator_that_wakes_the_guard():
     """A birth without room in an operator that is not heard: the operator's tensors stay until it has ended."""
     import torch
@@ -589,7 +632,7 @@ def long_lists_with_numbers():
 
 class OnASimulatedGpu(on_simulated_gpu.Processes):
     functions = (train_in_half, device, storages_in_python, addresses, exports, wrapped, sizes_that_change, save_pretrained,
-                 late_writes_on_a_side_stream, an_operator_that_wakes_the_guard, long_lists_with_numbers)
+                 late_writes_on_a_side_stream, side_streams_at_rest, an_operator_that_wakes_the_guard, long_lists_with_numbers)
 
     def test_has_equal_bits(self):
         self.run_there(train_in_half)
@@ -617,6 +660,9 @@ class OnASimulatedGpu(on_simulated_gpu.Processes):
 
     def test_moves_behind_the_programs_other_streams(self):
         self.run_there(late_writes_on_a_side_stream)
+
+    def test_rests_behind_the_programs_other_streams(self):
+        self.run_there(side_streams_at_rest)
 
     def test_leaves_an_unheard_operators_tensors_in_place(self):
         self.run_there(an_operator_that_wakes_the_guard)

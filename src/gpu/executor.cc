@@ -177,7 +177,10 @@ Result<void> GpuExecutor::hold(ChunkRange chunks) {
   const std::lock_guard lock(mutex_);
   if (const auto held = holds_.of_the_living.find(chunks.first().value); held != holds_.of_the_living.end()) {
     Hold& hold = held->second;
-    if (stream() != hold.stream) places_->record_stream(hold.block, stream());
+    if (const auto here = stream(); here != hold.stream) {
+      places_->record_stream(hold.block, here);
+      if (std::find(hold.others.begin(), hold.others.end(), here) == hold.others.end()) hold.others.push_back(here);
+    }
     ++hold.count;
     return {};
   }
@@ -187,7 +190,7 @@ Result<void> GpuExecutor::hold(ChunkRange chunks) {
   if (auto begun = places_->begin_op({block, 1}, here); !begun) return begun.error();
   places_->may_change(*block);  // the program may write there
   chunks_.held += chunks.size();
-  holds_.of_the_living.emplace(chunks.first().value, Hold{.block = *block, .stream = here, .count = 1});
+  holds_.of_the_living.emplace(chunks.first().value, Hold{.block = *block, .stream = here, .others = {}, .count = 1});
   return {};
 }
 
@@ -198,6 +201,8 @@ void GpuExecutor::release_hold(ChunkRange chunks) noexcept {
   Holds& holds = holds_.of_the_dead.contains(chunks.first().value) ? holds_.of_the_dead : holds_.of_the_living;
   const auto found = holds.find(chunks.first().value);
   if (found == holds.end() || --found->second.count > 0) return;
+  // Their work was queued after they had been recorded, and may have been covered before.
+  for (const cuda::StreamHandle other : found->second.others) places_->record_stream(found->second.block, other);
   places_->end_op({&found->second.block, 1}, found->second.stream);
   chunks_.held -= chunks.size();
   holds.erase(found);

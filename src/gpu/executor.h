@@ -144,6 +144,7 @@ class GpuExecutor final : public Executor, public GpuMemory, public Scratch, pri
   struct Hold {
     BlockIndex block;
     cuda::StreamHandle stream = nullptr;
+    std::vector<cuda::StreamHandle> others;  // of threads that came later
     std::uint32_t count = 0;
   };
   using Holds = std::unordered_multimap<std::uint32_t, Hold>;  // by first chunk

@@ -69,6 +69,7 @@ PlaceExecutor::~PlaceExecutor() {
   const auto wait_for = [&](StreamPoint point) {
     if (!points_.wait(point)) wait_for_all_of(points_.handle_of(point.stream));
   };
+  if (still_) static_cast<void>(device_->synchronize());  // on whatever stream
   wait_for_all_of(in_.handle());
   wait_for_all_of(out_.handle());
   for (auto& [offset, remembered] : remembered_) {
@@ -240,7 +241,7 @@ Result<PlaceExecutor::Born> PlaceExecutor::allocate(Bytes bytes, StreamHandle st
     remember(*offset, whole, fences);
     return give_up(waits.error());
   }
-  blocks_[index.value] = {.bytes = bytes, .alive = true, .unended = {number}};
+  blocks_[index.value] = {.bytes = bytes, .alive = true, .unended = {number}, .owners = {number}};
   uses_.replaced(index);
   counters_.live += bytes;
   counters_.most_live = std::max(counters_.most_live, counters_.live);
@@ -295,6 +296,7 @@ void PlaceExecutor::record_stream(BlockIndex index, StreamHandle stream) {
   block.unchanged = false;  // that work may write it
   let_use(number, block);
   if (!block.recorded.contains(number)) block.recorded.push_back(number);
+  if (!block.owners.contains(number)) block.owners.push_back(number);
 }
 
 Address PlaceExecutor::address(BlockIndex index) const {

@@ -241,6 +241,7 @@ class PlaceExecutor {
     Fences uses;                            // its last use by each stream
     InlineList<std::uint32_t, 4> unended;   // streams with work on it that no point covers yet
     InlineList<std::uint32_t, 4> recorded;  // streams that may get work on it which no op announces
+    InlineList<std::uint32_t, 2> owners;    // of its birth, and all that were recorded: its death is behind their work
     std::optional<HostSlot> slot;
     Place dropped_from;
   };

@@ -258,9 +258,10 @@ Result<StreamPoint> PlaceExecutor::copy_born(BlockIndex index, Address from, Str
 
 Result<PlaceExecutor::Born> PlaceExecutor::allocate_copy(Bytes bytes, Address from, StreamHandle stream) {
   const BlockIndex index = unused_index();
-  Block& block = blocks_[index.value] = {.bytes = bytes, .alive = true};
+  const std::uint32_t number = points_.number_of(stream);
+  Block& block = blocks_[index.value] = {.bytes = bytes, .alive = true, .owners = {number}};
   const bool in_place = arena_.place(index, bytes).has_value();
-  const auto made = points_.mark(points_.number_of(stream));
+  const auto made = points_.mark(number);
   const auto copied = made ? copy_born(index, from, *made) : made;
   if (!copied) {
     if (in_place) arena_.remove(index);
@@ -284,6 +285,9 @@ Result<PlaceExecutor::Born> PlaceExecutor::allocate_copy(Bytes bytes, Address fr
 
 Result<void> PlaceExecutor::copy_to(BlockIndex index, Address to, StreamHandle stream) {
   Block& block = blocks_[index.value];
+  if (still_) {  // ops that were not announced may write it, on whatever stream
+    if (auto passed = device_->synchronize(); !passed) return passed;
+  }
   if (arena_.in_place(index)) {
     if (auto there = begin_again({&index, 1}, stream); !there) return there;
     auto queued = device_->copy(stream, to, address(index), block.bytes);

@@ -168,12 +168,15 @@ bool PlaceExecutor::all_in_place() const {
   return true;
 }
 
-// Their places are written again behind all that is queued on the stream when they die, as libtorch's own memory is.
+// Their places are written again behind all that is queued on their owners when they die, as libtorch's own memory is.
 Result<void> PlaceExecutor::keep_still(StreamHandle stream) {
   const std::uint32_t number = points_.number_of(stream);
   for (Block& block : blocks_) {
-    if (block.alive && !block.unended.contains(number)) block.unended.push_back(number);
+    if (!block.alive) continue;
     block.unchanged = false;
+    if (!block.unended.contains(number)) block.unended.push_back(number);
+    for (const std::uint32_t owner : block.owners)
+      if (!block.unended.contains(owner)) block.unended.push_back(owner);
   }
   ends_ = Ends::noted;
   still_ = true;

@@ -61,8 +61,14 @@ void PlaceExecutor::InSlots::leaves_first(BlockIndex index) {
 Result<bool> PlaceExecutor::InSlots::begin_op(std::span<const BlockIndex> blocks, std::span<const Few> few,
                                               Results results, Bytes result) {
   std::vector<BlockIndex> operands(blocks.begin(), blocks.end()), in_slots;
-  for (const Few& use : few) (begin(use) ? in_slots : operands).push_back(use.block);
-  auto begun = of.pin_for(operands, stream, results, result);
+  bool lost = false;  // a block stays in its slot as long as an op uses it there
+  for (const Few& use : few) {
+    const bool begins = begin(use);
+    lost = lost || (!begins && of.blocks_[use.block.value].in_slot > 0);
+    (begins ? in_slots : operands).push_back(use.block);
+  }
+  auto begun = lost ? Error{.message = "the GPU refuses to wait for a copy; see the kernel's log (dmesg)"}
+                    : of.pin_for(operands, stream, results, result);
   if (!begun) {
     for (const BlockIndex index : in_slots) end(index);
     return begun;
