@@ -53,7 +53,7 @@ Workspaces workspaces_of(const c10::OperatorHandle& op) {
     if (bytes > 0) all.accesses.push_back({.at = at, .bytes = bytes, .write = true});
   };
   if (adapter::workspace_of_each_product()) {
-    const std::size_t bytes = lt ? at::cuda::getCUDABlasLtWorkspaceSize() : at::cuda::getChosenWorkspaceSize();
+    const std::size_t bytes = lt ? at::cuda::getCUDABlasLtWorkspaceSize() : adapter::cublas_workspace_bytes();
     all.held = adapter::allocate_workspace(bytes);
     add(all.held.get(), bytes);
     return all;

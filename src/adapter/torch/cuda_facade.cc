@@ -261,7 +261,7 @@ void make_workspaces(bool lt) {
     return;
   }
   auto& kept = KeptWorkspaces::instance();
-  static_cast<void>(kept.lend(*native, at::cuda::getChosenWorkspaceSize()));
+  static_cast<void>(kept.lend(*native, cublas_workspace_bytes()));
   if (lt) static_cast<void>(kept.lend(*native, at::cuda::getCUDABlasLtWorkspaceSize()));
 }
 
@@ -292,7 +292,7 @@ void exchange(at::cuda::WorkspaceMapWithMutex& workspaces, std::size_t bytes,
 }
 
 void exchange_workspaces(const std::function<bool(const c10::DataPtr&)>& ours) {
-  exchange(at::cuda::cublas_handle_stream_to_workspace(), at::cuda::getChosenWorkspaceSize(), ours);
+  exchange(at::cuda::cublas_handle_stream_to_workspace(), cublas_workspace_bytes(), ours);
   exchange(at::cuda::cublaslt_handle_stream_to_workspace(), at::cuda::getCUDABlasLtWorkspaceSize(), ours);
 }
 
@@ -356,7 +356,7 @@ CudaPart::Reserved reserved(int device) {
   return {
       .all = static_cast<std::uint64_t>(stats.reserved_bytes[all].current),
       .pools = Pools::instance().bytes(),
-      .workspaces = of_map(at::cuda::cublas_handle_stream_to_workspace(), at::cuda::getChosenWorkspaceSize()) +
+      .workspaces = of_map(at::cuda::cublas_handle_stream_to_workspace(), cublas_workspace_bytes()) +
                     of_map(at::cuda::cublaslt_handle_stream_to_workspace(), at::cuda::getCUDABlasLtWorkspaceSize()) +
                     KeptWorkspaces::instance().bytes()};
 }

@@ -18,8 +18,8 @@ namespace {
 
 std::atomic<c10::DeviceIndex> number_of_device{0};  // of the last guard
 
-void load(const char* library, const char* remedy) {
-  if (::dlopen(library, RTLD_LAZY | RTLD_GLOBAL) != nullptr) return;
+void load(const char* library, int binding, const char* remedy) {
+  if (::dlopen(library, binding | RTLD_GLOBAL) != nullptr) return;
   throw Failure({Cause::unavailable,
                  std::string("a guard of GPU memory needs ") + library + ", which cannot be loaded (" + ::dlerror() +
                      "); " + remedy,
@@ -63,7 +63,7 @@ int GpuStorages::own_number() {
 
 GpuStorages& GpuStorages::open() {
   if (instance() != nullptr) return *instance();
-  load("libtorch_cuda.so", "install a libtorch for CUDA with its libraries");
+  load("libtorch_cuda.so", RTLD_LAZY, "install a libtorch for CUDA with its libraries");
   if (!at::globalContext().hasCUDA())
     throw Failure({Cause::unavailable,
                    asked_anew_there_is_cuda()
@@ -73,7 +73,8 @@ GpuStorages& GpuStorages::open() {
                        : "there is no GPU here; use fast = \"dram\"",
                    0});
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
-  load("libvedette_torch_cuda.so",
+  // A function that this libtorch lacks is a refusal here, and would end the process at its first call.
+  load("libvedette_torch_cuda.so", RTLD_NOW,
        "build vedette with a libtorch for CUDA and CUDA's headers, and put the library where the program finds it");
   void* const self = ::dlopen("libvedette_torch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
   auto* const install = reinterpret_cast<decltype(&vedette_cuda_install)>(::dlsym(self, "vedette_cuda_install"));

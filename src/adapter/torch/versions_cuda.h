@@ -4,11 +4,14 @@
 // with the header of each version.
 #pragma once
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <torch/version.h>
 
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <shared_mutex>
@@ -34,7 +37,9 @@ void* getCurrentCUDABlasHandle();
 void* getCUDABlasLtWorkspace();
 WorkspaceMapWithMutex& cublas_handle_stream_to_workspace();
 WorkspaceMapWithMutex& cublaslt_handle_stream_to_workspace();
+#if TORCH_VERSION_MINOR != 12  // whose library does not export it
 std::size_t getChosenWorkspaceSize();
+#endif
 std::size_t getCUDABlasLtWorkspaceSize();
 #if TORCH_VERSION_MINOR >= 15  // since then a workspace is of one product, unless TORCH_CUBLAS_WORKSPACE_CACHE=1
 bool isCUDABlasWorkspaceCachingEnabled();
@@ -52,6 +57,24 @@ inline c10::DataPtr& workspace_in(c10::DataPtr& entry) { return entry; }
 inline c10::DataPtr& workspace_in(std::pair<c10::DataPtr, std::size_t>& entry) { return entry.first; }
 inline std::size_t bytes_in(const c10::DataPtr&, std::size_t bytes_of_all) { return bytes_of_all; }
 inline std::size_t bytes_in(const std::pair<c10::DataPtr, std::size_t>& entry, std::size_t) { return entry.second; }
+
+// Of cuBLAS. Without libtorch's own function: what its environment variable says in pairs of KiB and a count
+// (":4096:8"), else as much as any version takes on the device.
+inline std::size_t cublas_workspace_bytes() {
+#if TORCH_VERSION_MINOR == 12
+  std::size_t bytes = 0, kib = 0, count = 0;
+  const char* config = ::secure_getenv("CUBLAS_WORKSPACE_CONFIG");
+  for (int read = 0; config != nullptr && std::sscanf(config, " :%zu:%zu%n", &kib, &count, &read) == 2; config += read)
+    bytes += kib * count << 10;
+  if (bytes > 0) return bytes;
+  int device = 0, major = 0;
+  static_cast<void>(cudaGetDevice(&device));
+  static_cast<void>(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major >= 9 ? std::size_t{32} << 20 : (std::size_t{8} << 20) + (128 << 10);
+#else
+  return at::cuda::getChosenWorkspaceSize();
+#endif
+}
 
 // Each product allocates a workspace of its own; else libtorch keeps those of its maps.
 inline bool workspace_of_each_product() {
