@@ -25,6 +25,7 @@
 #include "adapter/torch/operators.h"
 #include "adapter/torch/ordinary_memory.h"
 #include "adapter/torch/session_memory.h"
+#include "adapter/torch/stream_works.h"
 #include "adapter/torch/switched_off.h"
 #include "base/daily.h"
 #include "exports.h"
@@ -348,6 +349,8 @@ void bind_kernels(py::module_& module) {
       .def(py::init<py::object, std::vector<bool>, std::string>())
       .def_readwrite("name", &Kernel::name)
       .def("__call__", &Kernel::call);
+  // Without its holder, which is torch's own.
+  module.def("a_group_ended", [](c10d::Work* work) { adapter::a_group_of_works_ended(*work); });
   using Tensors = std::vector<at::Tensor>;
   module.def("call_as_op",
              [](const std::string& name, const Tensors& reads, const Tensors& writes, const py::function& kernel) {

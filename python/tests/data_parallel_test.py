@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import torch
@@ -162,6 +163,7 @@ def gpu_rank_main(place, shares, engines):
     with vedette.Guard(int(peak / 2), fast=device, slow="host", recompute="always") as guard:
         told["recomputed"] = train("ddp", guard)
     told["exchanges"] = {"plain": exchange(), "guarded": exchange(gpu_guard(f"{1024 + 256 * torch.distributed.get_world_size()}KiB"))}
+    told["exchanges across steps"] = {"plain": exchange_across_steps(), "guarded": exchange_across_steps(gpu_guard("6MiB"))}
     for kind in ("tensors", "pipeline"):
         torch.cuda.reset_peak_memory_stats()
         told[kind] = {"plain": train_in_parts(kind)}
@@ -295,6 +297,40 @@ def exchange(guard=None):
     return sums
 
 
+def exchange_across_steps(guard=None):
+    """Sums of what came: sent in one step, alone or in a group of calls, and waited for after the next one, in which all else moves. One
+    rank is late, so that the exchange is under way while the other one's step ends."""
+    import torch.distributed as dist
+
+    rank, ranks, sums = dist.get_rank(), dist.get_world_size(), []
+    with guard or contextlib.nullcontext():
+        others = [torch.full((1 << 18,), float(i), device=device) for i in range(8)]
+        for grouped in (False, True):
+            works = []
+            for step in range(4):
+                for work in works:
+                    work.wait()
+                if works:
+                    sums.append(came.sum().item())
+                with guard.step() if guard else contextlib.nullcontext():
+                    sent = torch.full((1 << 18,), float(10 * rank + step + 1), device=device)
+                    came = torch.zeros(1 << 18, device=device)
+                    calls = [dist.P2POp(dist.isend, sent, (rank + 1) % ranks), dist.P2POp(dist.irecv, came, (rank - 1) % ranks)]
+                    if rank == 0 and step == 2:
+                        time.sleep(1)
+                    if rank % 2 == 1:
+                        calls.reverse()
+                    works = dist.batch_isend_irecv(calls) if grouped else [call.op(call.tensor, call.peer) for call in calls]
+                with guard.step() if guard else contextlib.nullcontext():
+                    for each in others + others:
+                        each.add_(1)
+            for work in works:
+                work.wait()
+            sums.append(came.sum().item())
+        sums += [each.sum().item() for each in others]
+    return sums
+
+
 class DataParallel(unittest.TestCase):
     ranks = 2
     shares = [1, 0.5, 0.25] if "VEDETTE_WHOLE" in os.environ else [1, 0.25]
@@ -383,6 +419,10 @@ class OnGpus(DataParallel):
     def test_collectives_and_exchanges(self):
         for told in self.told:
             self.assertEqual(told["exchanges"]["guarded"], told["exchanges"]["plain"])
+
+    def test_exchanges_that_last_beyond_a_step(self):
+        for told in self.told:
+            self.assertEqual(told["exchanges across steps"]["guarded"], told["exchanges across steps"]["plain"])
 
     def compare_parts(self, kind):
         for told in self.told:

@@ -6,11 +6,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <list>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
-#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <thread>
 #include <utility>
 
 #include "adapter/torch/gpu_addresses.h"
@@ -21,9 +23,16 @@
 namespace vedette::adapter {
 namespace {
 
+struct Exchange {
+  Exchange(std::vector<c10::intrusive_ptr<c10::StorageImpl>> used, std::span<c10::StorageImpl* const> wanted)
+      : operands(std::move(used)), held(wanted) {}
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> operands;
+  HeldStorages held;
+  std::thread::id thread = std::this_thread::get_id();
+};
 struct Exchanges {
   std::mutex mutex;  // no call of the session is made under it
-  std::list<HeldStorages> held;
+  std::list<Exchange> of_groups;
 };
 Exchanges& exchanges() {
   static auto* const immortal = new Exchanges;  // storages outlive static objects
@@ -37,28 +46,39 @@ c10::intrusive_ptr<c10d::Work> work_in(c10::ArrayRef<c10::IValue> results) {
   return nullptr;
 }
 
-// Stands for NCCL's own streams, which c10d keeps to itself. All works of the process are behind each other there, as
-// they are on a communicator's stream.
-c10::Stream behind_works() {
+enum class Kind : std::uint8_t { collective, exchange };
+
+// Stands for NCCL's own streams, which c10d keeps to itself. All collectives of the process are behind each other
+// there, as they are on a communicator's stream. An exchange may end long after collectives that were called later.
+c10::Stream behind_works(Kind kind) {
   static std::mutex mutex;
-  static auto* const streams =
-      new std::map<c10::Device, c10::Stream,
-                   decltype([](c10::Device a, c10::Device b) { return a.index() < b.index(); })>;
+  static auto* const streams = new std::map<std::pair<c10::DeviceIndex, Kind>, c10::Stream>;
   const c10::Device device = GpuStorages::device();
+  const std::pair key(device.index(), kind);
   const std::lock_guard lock(mutex);
-  if (const auto known = streams->find(device); known != streams->end()) return known->second;
-  return streams->emplace(device, c10::impl::VirtualGuardImpl(c10::kCUDA).getStreamFromGlobalPool(device))
-      .first->second;
+  if (const auto known = streams->find(key); known != streams->end()) return known->second;
+  return streams->emplace(key, c10::impl::VirtualGuardImpl(c10::kCUDA).getStreamFromGlobalPool(device)).first->second;
+}
+
+// A call in a group has none: its work is queued as the group ends.
+c10::intrusive_ptr<c10::ivalue::Future> future_of(c10d::Work& work) {
+  try {
+    return work.getFuture();
+  } catch (const c10::Error&) {
+    return nullptr;
+  }
 }
 
 // A work lets go of its operands when a stream waits for it; with libtorch 2.15 when its future is asked for. So
 // libtorch's own memory among them is recorded, too.
-void order_behind(c10d::Work& work, const std::vector<c10::intrusive_ptr<c10::StorageImpl>>& operands,
-                  const char* function) {
-  const c10::Stream behind = behind_works();
+// False: there is nothing yet to wait for.
+bool order_behind(c10d::Work& work, const std::vector<c10::intrusive_ptr<c10::StorageImpl>>& operands,
+                  const char* function, Kind kind) {
+  const c10::Stream behind = behind_works(kind);
   {
     const c10::StreamGuard on(behind);  // the current stream goes on
-    const auto future = work.getFuture();
+    const auto future = future_of(work);
+    if (future == nullptr) return false;
     if (!future->completed())
       die((std::string(function) +
            " communicates a tensor of a guard of GPU memory by a backend whose work no stream orders; use nccl")
@@ -67,6 +87,7 @@ void order_behind(c10d::Work& work, const std::vector<c10::intrusive_ptr<c10::St
   }
   const c10::impl::VirtualGuardImpl device(c10::kCUDA);
   for (const auto& operand : operands) device.recordDataPtrOnStream(operand->data_ptr(), behind);
+  return true;
 }
 
 bool is_an_exchange(std::string_view function) {
@@ -90,23 +111,40 @@ StreamWork::StreamWork(const char* function, c10::ArrayRef<const c10::IValue> ar
 void StreamWork::queued(c10::ArrayRef<c10::IValue> results) {
   if (operands_.empty()) return;
   const auto work = work_in(results);
-  if (is_an_exchange(function_)) {
+  const Kind kind = is_an_exchange(function_) ? Kind::exchange : Kind::collective;
+  const bool ordered = work != nullptr && order_behind(*work, operands_, function_, kind);
+  if (kind == Kind::exchange && !ordered) {
     std::vector<c10::StorageImpl*> wanted;
     for (const auto& operand : operands_) wanted.push_back(operand.get());
-    std::list<HeldStorages> held;
-    held.emplace_back(wanted);
+    std::list<Exchange> held;
+    held.emplace_back(operands_, wanted);
     const std::lock_guard lock(exchanges().mutex);
-    exchanges().held.splice(exchanges().held.end(), held);
-  } else if (work != nullptr) {  // else it ran on the current stream
-    order_behind(*work, operands_, function_);
+    exchanges().of_groups.splice(exchanges().of_groups.end(), held);
   }
 }
 
 void let_exchanges_go() noexcept {
-  std::list<HeldStorages> ended;
+  std::list<Exchange> ended;
   const std::lock_guard lock(exchanges().mutex);
-  ended.swap(exchanges().held);
+  ended.swap(exchanges().of_groups);
   // They end after the lock: `ended` was made before it.
+}
+
+void a_group_of_works_ended(c10d::Work& work) {
+  std::list<Exchange> ended;
+  {
+    const std::lock_guard lock(exchanges().mutex);
+    std::list<Exchange>& all = exchanges().of_groups;
+    for (auto each = all.begin(); each != all.end();) {
+      const auto here = each++;
+      if (here->thread == std::this_thread::get_id()) ended.splice(ended.end(), all, here);
+    }
+  }
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> operands;
+  for (const Exchange& each : ended) operands.insert(operands.end(), each.operands.begin(), each.operands.end());
+  if (operands.empty() || order_behind(work, operands, "a group of c10d's calls", Kind::exchange)) return;
+  const std::lock_guard lock(exchanges().mutex);
+  exchanges().of_groups.splice(exchanges().of_groups.end(), ended);
 }
 
 }  // namespace vedette::adapter

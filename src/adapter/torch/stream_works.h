@@ -1,6 +1,6 @@
 // Memory that a collective of c10d uses on a GPU after its operator has returned, on a stream of its own. Moves of its
-// operands, and what takes their places, are ordered behind it by an event. What one process sends to another may be
-// queued until a group of calls ends, and has no event yet: it stays in place until the step ends.
+// operands, and what takes their places, are ordered behind it by an event. What one process sends to another in a
+// group of calls is queued as the group ends, and has no event before: it stays in place until the step ends.
 //
 // Thread rule: the thread whose operator runs; let_exchanges_go() belongs to the training thread.
 #pragma once
@@ -9,6 +9,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include <string_view>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 namespace vedette::adapter {
@@ -26,6 +27,10 @@ class StreamWork {
   const char* function_;
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> operands_;  // empty: none is a guard's
 };
+
+// What was sent and received in it is ordered behind its work. Called where the group was made, as it ends; without the
+// call its tensors stay in place until the step ends, and their moves are not ordered after that.
+void a_group_of_works_ended(c10d::Work&);
 
 // A step begins or ends, or the guard ends.
 void let_exchanges_go() noexcept;
