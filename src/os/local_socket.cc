@@ -1,5 +1,7 @@
 #include "os/local_socket.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -68,7 +70,11 @@ Result<Fd> connect_to(const std::string& path) {
 Result<Fd> listen_at(const std::string& path) {
   const auto address = socket_address(path);
   if (!address) return address.error();
-  if (connect_to(path)) return Error{Cause::unavailable, "a program listens at " + path + " already; stop it first"};
+  const Error listens{Cause::unavailable, "a program listens at " + path + " already; stop it first"};
+  // Between the look for a listener and the bind nothing else looks. Nobody unlinks the file: a lock is of its inode.
+  const Fd alone(::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!alone || ::flock(alone.get(), LOCK_EX) != 0) return socket_failed(path + ".lock");
+  if (connect_to(path)) return listens;
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) ::unlink(path.c_str());
   Fd socket = new_socket();

@@ -6,10 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -230,6 +233,22 @@ TEST_F(Live, RefusesWhatCannotBe) {
   const auto second = listen_at(path());
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(second.error().message, HasSubstr("listens at"));
+}
+
+TEST_F(Live, OneListensWhereTwoBeginAtOnce) {
+  for (int round = 0; round < 100; ++round) {  // a socket of the round before, whose program is gone, lies there
+    std::barrier together(2);
+    std::array<std::optional<Fd>, 2> listening;
+    const auto listen = [&](std::size_t which) {
+      together.arrive_and_wait();
+      if (auto socket = listen_at(path())) listening[which] = std::move(socket).value();
+    };
+    std::thread other(listen, 1);
+    listen(0);
+    other.join();
+    ASSERT_NE(listening[0].has_value(), listening[1].has_value()) << "round " << round;
+    ASSERT_TRUE(connect_to(path()).ok());
+  }
 }
 
 }  // namespace
