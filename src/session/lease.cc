@@ -197,6 +197,7 @@ void Lease::call_unlocking(std::unique_lock<std::mutex>& lock, Call call) {
   } catch (...) {
     lock.lock();
     waits_ = false;
+    if (to_apply_) unmet_ = std::exchange(to_apply_, std::nullopt);  // the listener's now, until a newer one comes
     throw;
   }
   lock.lock();
