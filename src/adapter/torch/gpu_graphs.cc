@@ -198,14 +198,20 @@ void GpuStorages::pool_died(c10::MempoolId_t pool) {
 }
 
 void GpuStorages::let_go_of_graph(const void* name) {
-  Handle* handle = nullptr;
+  Handle* outlived = nullptr;  // nothing else frees it; any other may be freed once the lock is gone
+  decltype(Handle::memory) memory{};
   {
     const std::lock_guard lock(mutex_);
-    handle = handles_.at(name);
+    Handle* const handle = handles_.at(name);
     if (--handle->pools > 0) return;
+    if (handle->outlived) {
+      outlived = handle;
+    } else if (!handle->kept) {
+      memory = handle->memory;
+    }
   }
-  if (handle->outlived) return free(handle);
-  if (!handle->kept) handle->memory->allow_moves(name);
+  if (outlived != nullptr) return free(outlived);
+  if (memory != nullptr) memory->allow_moves(name);
 }
 
 }  // namespace vedette::adapter
