@@ -138,6 +138,12 @@ class PythonGuard {
     if (!guard_) fail(Cause::unavailable, "this guard is closed; open another one with vedette.Guard(...).");
     return *guard_;
   }
+  // Of a guard that nobody closed: Python deletes it with its lock, and what waits here may need that.
+  ~PythonGuard() {
+    const py::gil_scoped_release no_gil;
+    step_.reset();
+    guard_.reset();
+  }
   bool is_closed() const noexcept { return !guard_; }
   void close() {
     if (step_ || layers > 0)

@@ -216,7 +216,8 @@ class Guard:
         elif hasattr(what, "param_groups"):
             for optimizer in levels_of(what):
                 self._watch_state(optimizer)
-                self._optimizers.append(weakref.ref(optimizer))
+                others = [each for each in self._optimizers if each() is not None and each() is not optimizer]
+                self._optimizers = others + [weakref.ref(optimizer)]
             self._names_change = True
         else:
             raise TypeError(f"watch: a {type(what).__name__} is neither a torch.nn.Module nor an optimizer nor a tensor.")

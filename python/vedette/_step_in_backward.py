@@ -7,6 +7,7 @@ Invariant: outside of a hook the optimizer's groups are as the program made them
 """
 
 import inspect
+import threading
 
 import torch
 from torch.optim import optimizer as torchs
@@ -96,15 +97,16 @@ def _step_one(optimizer, group, parameter):
 
 
 def _step_within(optimizer, backward):
-    stepped = set()
+    stepped, one_at_a_time = set(), threading.Lock()  # autograd has a thread for each device
 
     def hook_of(group):
         def hook(parameter):
-            if id(parameter) in stepped:
-                raise Failure("a parameter's gradient came in two parts, and the first has stepped the optimizer already; step "
-                              "after backward where a pass accumulates gradients more than once.")
-            stepped.add(id(parameter))
-            _step_one(optimizer, group, parameter)
+            with one_at_a_time:
+                if id(parameter) in stepped:
+                    raise Failure("a parameter's gradient came in two parts, and the first has stepped the optimizer already; step "
+                                  "after backward where a pass accumulates gradients more than once.")
+                stepped.add(id(parameter))
+                _step_one(optimizer, group, parameter)
 
         return hook
 

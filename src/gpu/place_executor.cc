@@ -160,7 +160,8 @@ void PlaceExecutor::wait_for_uses(Block& block) {
   for (auto* const streams : {&block.unended, &block.recorded}) {
     for (const std::uint32_t stream : *streams) {
       const int refused = device_->calls().stream_synchronize(points_.handle_of(stream));
-      if (refused != cuda::success)
+      if (refused == cuda::success) continue;
+      if (!device_->synchronize())  // else the program has destroyed the stream
         die(device_->driver().error(refused, "waiting for the last use of memory").message.c_str());
     }
     streams->clear();

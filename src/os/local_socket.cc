@@ -71,7 +71,7 @@ Result<Fd> listen_at(const std::string& path) {
   const auto address = socket_address(path);
   if (!address) return address.error();
   const Error listens{Cause::unavailable, "a program listens at " + path + " already; stop it first"};
-  // Between the look for a listener and the bind nothing else looks. Nobody unlinks the file: a lock is of its inode.
+  // Between the look for a listener and the bind no other process looks. The file stays: a lock is of its inode.
   const Fd alone(::open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!alone || ::flock(alone.get(), LOCK_EX) != 0) return socket_failed(path + ".lock");
   if (connect_to(path)) return listens;

@@ -93,9 +93,7 @@ std::exception_ptr let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::I
 
 void GpuStorages::move_beside(c10::StorageImpl& storage) {
   c10::DataPtr home = piece_beside(storage.nbytes());
-  const auto copied =
-      session_.load()->gpu()->copy_to(name_of(storage), reinterpret_cast<DeviceAddress>(libtorchs(home).get()));
-  TORCH_CHECK_WITH(OutOfMemoryError, copied, "CUDA out of memory: ", copied.error().message);
+  copy_home(*session_.load()->gpu(), storage, home);
   storage.set_data_ptr_noswap(std::move(home));
 }
 

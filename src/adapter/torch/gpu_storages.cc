@@ -422,10 +422,18 @@ void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home) {
     GpuStorages::opened()->settle();
     TORCH_CHECK_WITH(OutOfMemoryError, storage.data_ptr().get() != nullptr, "a tensor of ", storage.nbytes(),
                      " bytes does not fit into the budget beside what is held");
-    const auto copied = session.gpu()->copy_to(name, reinterpret_cast<DeviceAddress>(home.get()));
-    TORCH_CHECK_WITH(OutOfMemoryError, copied, "CUDA out of memory: ", copied.error().message);
+    copy_home(*session.gpu(), storage, home);
   }
   storage.set_data_ptr_noswap(std::move(home));
+}
+
+// The host waits: a stream that reads the tensor may be behind all that wrote it, and is not behind this copy.
+void copy_home(GpuMemory& memory, c10::StorageImpl& storage, const c10::DataPtr& home) {
+  const c10::DataPtr& to = GpuStorages::opened()->libtorchs(home);
+  const auto copied = memory.copy_to(GpuStorages::name_of(storage), reinterpret_cast<DeviceAddress>(to.get()));
+  TORCH_CHECK_WITH(OutOfMemoryError, copied, "CUDA out of memory: ", copied.error().message);
+  const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
+  cuda.synchronizeStream(cuda.getStream(storage.device()));
 }
 
 }  // namespace vedette::adapter

@@ -172,5 +172,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
 // Copies the bytes of a storage that is ours to `home`, to which it points from then on. Throws c10::Error where it
 // cannot be brought into GPU memory.
 void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home);
+// The bytes are there when it returns. Throws c10::Error.
+void copy_home(GpuMemory& memory, c10::StorageImpl& storage, const c10::DataPtr& home);
 
 }  // namespace vedette::adapter

@@ -28,8 +28,8 @@ class StreamWork {
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> operands_;  // empty: none is a guard's
 };
 
-// What was sent and received in it is ordered behind its work. Called where the group was made, as it ends; without the
-// call its tensors stay in place until the step ends, and their moves are not ordered after that.
+// Moves of the tensors that were sent and received in the group go behind its work. To be called as it ends, by the
+// thread that made it. Without the call the tensors stay in place until the step ends, and no longer.
 void a_group_of_works_ended(c10d::Work&);
 
 // A step begins or ends, or the guard ends.
