@@ -32,7 +32,7 @@ class Part:
 
 PARTS = {
     "builds": Part("builds", ["vedette_torch", "vedette_torch_cuda", "simulated_gpu", "vedette_python"]),
-    "adapter": Part("adapter", ["tests_(adapter|untried_version)"], "^adapter/"),
+    "adapter": Part("adapter", ["tests_(adapter|untried_version)", "train"], "^adapter/"),
     "gpu": Part("simulated GPU", ["tests_simulated_(gpu|allocator|training)", "vedette_cli"], "^simulated_gpu/"),
     "python": Part("Python", ["vedette_python", "vedette_torch_cuda", "simulated_gpu", "vedette_cli"], "^python/"),
     "distributed": Part("distributed", ["tests_distributed"], "^distributed/"),
