@@ -20,7 +20,7 @@ Result<std::shared_ptr<Device>> Device::open(std::shared_ptr<const Driver> drive
   if (auto found = driver->check(calls.device(&number, ordinal), doing); !found) return found.error();
   ContextHandle context = nullptr;
   if (auto retained = driver->check(calls.retain_context(&context, number), doing); !retained) return retained.error();
-  std::shared_ptr<Device> device(new Device(std::move(driver), number, context));
+  std::shared_ptr<Device> device(new Device(std::move(driver), number, context, count > 1));
   if (auto current = device->make_current(); !current) return current.error();
   return device;
 }
@@ -79,13 +79,17 @@ Result<void> Device::fill(StreamHandle stream, Address to, unsigned char value, 
 }
 
 Current::Current(const Device& device) noexcept : device_(device) {
-  known_ = device.calls().current_context(&former_) == success;
+  changes_ = device.calls().current_context(&former_) == success;
+  if (changes_ && former_ == device.context()) {
+    changes_ = false;
+    return;
+  }
   // A call may be refused once. Refused twice, the call that needs the context is, too.
   if (!device.make_current()) static_cast<void>(device.make_current());
 }
 
 Current::~Current() {
-  if (known_) device_.calls().set_context(former_);
+  if (changes_) device_.calls().set_context(former_);
 }
 
 Result<Stream> Stream::create(std::shared_ptr<const Device> device) {

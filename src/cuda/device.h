@@ -30,6 +30,8 @@ class Device : public std::enable_shared_from_this<Device> {
   const Driver& driver() const noexcept { return *driver_; }
   const Calls& calls() const noexcept { return driver_->calls(); }
   DeviceNumber number() const noexcept { return number_; }
+  ContextHandle context() const noexcept { return context_; }
+  bool is_one_of_several() const noexcept { return several_; }
   std::string name() const;    // "NVIDIA H200"; empty where the driver refuses
   std::string bus_id() const;  // "0000:19:00.0", as NVML names it; empty where the driver refuses
   std::optional<int> attribute(Attribute) const;
@@ -44,11 +46,12 @@ class Device : public std::enable_shared_from_this<Device> {
   Result<void> fill(StreamHandle, Address to, unsigned char value, Bytes) const;
 
  private:
-  Device(std::shared_ptr<const Driver> driver, DeviceNumber number, ContextHandle context) noexcept
-      : driver_(std::move(driver)), number_(number), context_(context) {}
+  Device(std::shared_ptr<const Driver> driver, DeviceNumber number, ContextHandle context, bool several) noexcept
+      : driver_(std::move(driver)), number_(number), context_(context), several_(several) {}
   const std::shared_ptr<const Driver> driver_;
   const DeviceNumber number_;
   const ContextHandle context_;
+  const bool several_;
 };
 
 // Makes a device's context current, and the thread's former one again at the end. Where the driver does not say which
@@ -63,7 +66,19 @@ class [[nodiscard]] Current {
  private:
   const Device& device_;
   ContextHandle former_ = nullptr;
-  bool known_ = false;
+  bool changes_ = false;
+};
+
+// As Current, in a thread that computes, where there are several GPUs: it may compute on another one, whose default
+// stream has the same handle.
+class [[nodiscard]] CurrentAmongSeveral {
+ public:
+  explicit CurrentAmongSeveral(const Device& device) noexcept {
+    if (device.is_one_of_several()) current_.emplace(device);
+  }
+
+ private:
+  std::optional<Current> current_;
 };
 
 // While it lives, this thread may wait for its own streams and events and pin memory, though the program captures

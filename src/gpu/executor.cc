@@ -138,6 +138,7 @@ void GpuExecutor::note(const Result<void>& result) {
 // --- tensors come and go ---------------------------------------------------------------------------------------------
 
 Result<void> GpuExecutor::born(ChunkRange chunks, Bytes bytes) {
+  const cuda::CurrentAmongSeveral current(*device_);
   const std::lock_guard lock(mutex_);
   const auto born = places_->allocate(bytes, stream(), place_of_birth(chunks));
   if (!born) return born.error();
@@ -165,6 +166,7 @@ PlaceExecutor::Place GpuExecutor::place_of_birth(ChunkRange chunks) const {
 }
 
 void GpuExecutor::died(ChunkRange chunks) noexcept {
+  const cuda::CurrentAmongSeveral current(*device_);
   const std::lock_guard lock(mutex_);
   places_->release(names_.remove(chunks.first()));
   if (auto held = holds_.of_the_living.extract(chunks.first().value); !held.empty())
@@ -354,6 +356,7 @@ bool GpuExecutor::pin_fewer_operands(OpIndex op, std::string_view name, const Pa
 }
 
 void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) {
+  const cuda::CurrentAmongSeveral current(*device_);
   std::unique_lock lock(mutex_);
   op_stream_ = stream();
   prepare(part);
@@ -375,6 +378,7 @@ void GpuExecutor::begin_op(OpIndex op, std::string_view name, const Part& part) 
 void GpuExecutor::continue_op(std::span<const OpMoves::Departure>, const Part&, const std::function<void()>&) {}
 
 void GpuExecutor::end_op(std::span<const OpMoves::Departure> departures) noexcept {
+  const cuda::CurrentAmongSeveral current(*device_);
   const std::lock_guard lock(mutex_);
   places_->end_op(operands_, op_stream_);
   times_.end_op(op_stream_);

@@ -181,6 +181,7 @@ void GpuExecutor::will_be_captured() noexcept {
 }
 
 void GpuExecutor::used_on(const void* name, void* stream) noexcept {
+  const cuda::CurrentAmongSeveral current(*device_);
   const std::lock_guard lock(mutex_);
   if (const BlockIndex* const block = names_.block(name))
     places_->record_stream(*block, static_cast<cuda::StreamHandle>(stream));
