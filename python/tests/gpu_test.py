@@ -640,6 +640,46 @@ def side_streams_at_rest():
         assert (steps, guarded) == train(None, None, steps), end
 
 
+def an_operator_that_runs_backward():
+    """Its kernel is Python's, and autograd's thread for the device runs the pass while the operator waits for it."""
+    import torch
+    import vedette
+
+    library = torch.library.Library("gpu_test_of_passes", "DEF")
+    library.define("penalty(Tensor x) -> Tensor")
+
+    def penalty(x):
+        with torch.enable_grad():
+            y = x.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad((y * y).sum(), y)
+        return gradient.square().sum()
+
+    library.impl("penalty", penalty, "CUDA")
+
+    def train(guard=None):
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(*[torch.nn.Linear(512, 512, bias=False) for _ in range(6)]).to("cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
+        if guard:
+            guard.watch(model)
+        losses = []
+        for step in range(6):
+            with guard.step() if guard else contextlib.nullcontext():
+                loss = model(torch.ones(64, 512, device="cuda")).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                with torch.no_grad():
+                    losses.append((loss.item(), [torch.ops.gpu_test_of_passes.penalty(layer.weight).item() for layer in model]))
+                del loss
+        return losses
+
+    plain = train()
+    with vedette.Guard("6MiB", fast="gpu:0", slow="host", on_message=lambda line: None) as guard:
+        assert train(guard) == plain
+        assert guard.counters.bytes_in > 0
+
+
 def an_operator_that_wakes_the_guard():
     """A birth without room in an operator that is not heard: the operator's tensors stay until it has ended."""
     import torch
@@ -691,7 +731,7 @@ def long_lists_with_numbers():
 class OnASimulatedGpu(on_simulated_gpu.Processes):
     functions = (train_in_half, device, storages_in_python, addresses, exports, wrapped, sizes_that_change, save_pretrained,
                  late_writes_on_a_side_stream, side_streams_at_rest, readers_on_a_side_stream, two_devices_in_backward,
-                 an_operator_that_wakes_the_guard, long_lists_with_numbers)
+                 an_operator_that_runs_backward, an_operator_that_wakes_the_guard, long_lists_with_numbers)
 
     def test_has_equal_bits(self):
         self.run_there(train_in_half)
@@ -728,6 +768,9 @@ class OnASimulatedGpu(on_simulated_gpu.Processes):
 
     def test_steps_in_backward_on_two_devices(self):
         self.run_there(two_devices_in_backward)
+
+    def test_runs_operators_that_run_a_backward_pass(self):
+        self.run_there(an_operator_that_runs_backward)
 
     def test_leaves_an_unheard_operators_tensors_in_place(self):
         self.run_there(an_operator_that_wakes_the_guard)

@@ -39,14 +39,12 @@
 #include "adapter/torch/stream_works.h"
 #include "adapter/torch/taken_apart.h"
 #include "adapter/torch/training_mark.h"
+#include "adapter/torch/turn.h"
 #include "base/assert.h"
 
 namespace vedette::adapter {
 namespace {
 
-// The thread whose operators are announced, named by the address of a variable of its own. Under a guard of GPU memory
-// other threads look at `announcer`, too: its guard ends when none does any more.
-thread_local char this_thread;
 thread_local int optimizer_steps = 0;
 thread_local int nodes_here = 0;    // autograd nodes that this thread runs
 thread_local int holding_here = 0;  // operators of a thread that does not train
@@ -54,30 +52,13 @@ thread_local std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_in_op; 
 thread_local bool unheard_here = false;               // an operator that is not heard may run
 thread_local bool uses_others_here = false;           // operators in this thread's op may have other operands
 thread_local std::vector<const void*> operands_here;  // of this thread's op, where others are of interest
+// The thread whose operators are announced. Under a guard of GPU memory other threads look at `announcer`, too: its
+// guard ends when none does any more.
 std::atomic<const void*> announcing_thread{nullptr};
 std::atomic<Announcer*> announcer{nullptr};
 std::atomic<bool> is_of_a_gpu{false};      // the announcer
 std::atomic<std::uint32_t> looking_at{0};  // how many other threads do
 std::atomic<bool> hears_nodes{true};       // else nodes_here says nothing: the session rests
-// The thread whose op runs; nullptr: none. On a GPU backward runs on a thread of its device.
-std::atomic<const void*> op_thread{nullptr};
-
-// Ops are announced one at a time, and the outermost of a thread alone. False: one of this thread's runs.
-bool take_turn() {
-  if (op_thread.load(std::memory_order_relaxed) == &this_thread) return false;
-  const void* nobody = nullptr;
-  // acquire: pairs with the release at the end of another thread's op
-  while (!op_thread.compare_exchange_weak(nobody, &this_thread, std::memory_order_acquire)) {
-    nobody = nullptr;
-    std::this_thread::yield();
-  }
-  return true;
-}
-void end_turn() noexcept { op_thread.store(nullptr, std::memory_order_release); }  // pairs with take_turn()
-// An op whose context was made in part has ended it already, and another thread may have it.
-void end_turn_of_this_thread() noexcept {
-  if (op_thread.load(std::memory_order_relaxed) == &this_thread) end_turn();
-}
 
 struct Context : at::ObserverContext {
   std::optional<StreamWork> stream_work;  // of a function of c10d's under a guard of GPU memory
@@ -284,19 +265,21 @@ struct Looking {  // in one order with the announcer: this thread sees that the 
 
 std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::span<const at::Tensor> reads,
                                                   std::span<const at::Tensor> writes) {
-  const bool trains = announcing_thread.load(std::memory_order_relaxed) == &this_thread;  // as in begin()
+  const bool trains = announcing_thread.load(std::memory_order_relaxed) == this_thread();  // as in begin()
   if (!trains && !is_of_a_gpu.load(std::memory_order_relaxed)) return nullptr;
   const Looking looking(trains);
   Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
   if (owner == nullptr || owner->session.in_child() || !owner->session.wants_ops()) return nullptr;
-  const bool in_op = op_thread.load(std::memory_order_relaxed) == &this_thread;
+  const bool in_op = has_turn();
   std::vector<c10::IValue> values(reads.begin(), reads.end());
   values.insert(values.end(), writes.begin(), writes.end());
   const c10::ArrayRef<const c10::IValue> arguments(values.data(), values.size());
   if (owner->gpu != nullptr && keep_if_captured(*owner->gpu, arguments)) return nullptr;
   const bool beside = in_op || !announces_this_thread();  // the CPU's kernels find what is away by page faults
   if (beside) return owner->gpu == nullptr ? nullptr : hold_operands(*owner, arguments, in_op);
-  if (inside_of_unheard() || !take_turn()) return nullptr;
+  if (inside_of_unheard()) return nullptr;
+  if (!trains && turn_is_outside_of_nodes()) return hold_operands(*owner, arguments, in_op);
+  if (!take_turn(nodes_here > 0)) return nullptr;
   try {
     let_asked_storages_go();
     if (owner->gpu != nullptr) throw_if_any(let_operands_fit(*owner->gpu, arguments));
@@ -320,7 +303,7 @@ std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   // relaxed: only the thread that stored its own name finds it here
-  const bool trains = announcing_thread.load(std::memory_order_relaxed) == &this_thread;
+  const bool trains = announcing_thread.load(std::memory_order_relaxed) == this_thread();
   if (!trains && !is_of_a_gpu.load(std::memory_order_relaxed)) return nullptr;
   const Looking looking(trains);
   Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
@@ -336,14 +319,17 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     if (is_node || is_engine || owner->gpu == nullptr) return nullptr;
     return hold_operands(*owner, function, /*in_op=*/false);
   }
-  if (op_thread.load(std::memory_order_relaxed) == &this_thread) {
+  if (has_turn()) {
     if (uses_others_here) return hold_operands(*owner, function, /*in_op=*/true);
     if (!is_of_c10d(function.name())) return nullptr;
     return std::make_unique<CommunicationContext>(function);
   }
   if (is_node || is_engine)
     return std::make_unique<NodeContext>(owner->layers, is_node ? function.seqNr() : std::int64_t{-1});
-  if (inside_of_unheard() || !take_turn()) return nullptr;
+  if (inside_of_unheard()) return nullptr;
+  // An op of the training's thread runs this pass, as a kernel in Python may, and waits for it.
+  if (!trains && turn_is_outside_of_nodes()) return hold_operands(*owner, function, /*in_op=*/false);
+  if (!take_turn(nodes_here > 0)) return nullptr;
   try {
     auto context = begin_op(*owner, function);
     if (context == nullptr) end_turn();
@@ -358,13 +344,13 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
 // until that op has ended: autograd keeps a copy that hardtanh_ makes, for instance.
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const bool ends_op = dynamic_cast<OpContext*>(context) != nullptr;
-  const bool trains = announcing_thread.load(std::memory_order_relaxed) == &this_thread;
+  const bool trains = announcing_thread.load(std::memory_order_relaxed) == this_thread();
   const Looking looking(trains);
   const Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
   if (owner == nullptr || owner->gpu == nullptr) return;
   if (auto* const ours = static_cast<Context*>(context); ours != nullptr && ours->stream_work)
     ours->stream_work->queued(function.outputs());
-  const bool in_op = op_thread.load(std::memory_order_relaxed) == &this_thread;
+  const bool in_op = has_turn();
   if (!in_op && !announces_this_thread()) return;
   if (in_op && !ends_op) {
     for (const c10::IValue& output : function.outputs())
@@ -403,7 +389,7 @@ void hear_operators_of_gpu(Session& session) {
 }
 
 void hear_operators_after_this(Session& session) {
-  unheard_here = op_thread.load(std::memory_order_relaxed) != &this_thread;
+  unheard_here = !has_turn();
   hear_operators_of_gpu(session);
 }
 
@@ -419,22 +405,20 @@ void listen_to_operators(Listening what) {
 void announce_this_thread(Announcer& to) {
   announcing_thread.store(nullptr, std::memory_order_relaxed);
   // A forked child has a guard of its own, and not the thread whose op ran when its parent forked.
-  if (announcer.load(std::memory_order_relaxed) != &to) op_thread.store(nullptr, std::memory_order_relaxed);
+  if (announcer.load(std::memory_order_relaxed) != &to) forget_turn();
   is_of_a_gpu.store(to.gpu != nullptr, std::memory_order_relaxed);
   announcer.store(&to);  // pairs with begin()
-  announcing_thread.store(&this_thread, std::memory_order_relaxed);
+  announcing_thread.store(this_thread(), std::memory_order_relaxed);
   if (to.gpu != nullptr) mark_training_thread();
 }
 
 bool announces_this_thread() noexcept {
-  if (announcing_thread.load(std::memory_order_relaxed) == &this_thread) return true;
+  if (announcing_thread.load(std::memory_order_relaxed) == this_thread()) return true;
   const bool rests = is_of_a_gpu.load(std::memory_order_relaxed) && !hears_nodes.load(std::memory_order_relaxed);
   return (nodes_here > 0 || rests) && has_training_mark();
 }
 
-bool in_op_of_this_thread() noexcept {
-  return holding_here > 0 || op_thread.load(std::memory_order_relaxed) == &this_thread;
-}
+bool in_op_of_this_thread() noexcept { return holding_here > 0 || has_turn(); }
 
 void stop_announcing(const Announcer& to) {
   if (announcer.load(std::memory_order_relaxed) != &to) return;
