@@ -233,6 +233,8 @@ class Shown(unittest.TestCase):
         self.assertEqual([tag for tag, _, _ in writer.written], 3 * tags)
         self.assertEqual([step for _, _, step in writer.written], 5 * [10] + 5 * [11] + 5 * [2])
         self.assertEqual(writer.written[3][1], budget)
+        guard.write_scalars(writer)
+        self.assertEqual([value for _, value, _ in writer.written[-2:]], [0, -1], "a closed guard has no budget and no phase")
         with self.assertRaisesRegex(TypeError, "writer: 5 has no add_scalar; give a torch.utils.tensorboard.SummaryWriter"):
             guard.write_scalars(5)
 

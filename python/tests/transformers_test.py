@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import pickle
 import tempfile
 import unittest
 
@@ -78,6 +79,10 @@ class Trainer(unittest.TestCase):
 
     def test_with_accumulation_and_evaluation(self):
         self.compare(gradient_accumulation_steps=2, eval_strategy="steps", eval_steps=4)
+
+    def test_goes_to_processes_that_are_spawned(self):
+        there = pickle.loads(pickle.dumps(VedetteCallback("8MiB", slow="host", chunk=chunk)))
+        self.assertEqual(self.train([there]), self.train())
 
     def test_a_training_that_fails_leaves_the_next_one_free(self):
         class Fails(transformers.TrainerCallback):

@@ -311,7 +311,7 @@ class Guard:
             raise TypeError(f"writer: {writer!r} has no add_scalar; give a torch.utils.tensorboard.SummaryWriter.")
         figures, self._last_written = self._since(self._last_written)
         now = self.counters
-        for tag, value in _shown.scalars_of(figures, now, self.budget).items():
+        for tag, value in _shown.scalars_of(figures, now, 0 if self.is_closed else self.budget).items():
             writer.add_scalar(tag, value, now.steps if step is None else step)
 
     is_closed = property(lambda self: self._core.is_closed)

@@ -6,6 +6,8 @@
 A step of the guard is a step of the optimizer, all of its accumulation included. Validation and checkpoints run between steps.
 """
 
+import functools
+
 try:
     from lightning.pytorch.callbacks import Callback
 except ModuleNotFoundError as missing:  # the older package of the same name
@@ -26,7 +28,7 @@ class VedetteCallback(Callback):
 
     def __init__(self, fast_memory=None, *, bring_home=False, **options):
         super().__init__()
-        self._open = lambda: vedette.Guard(fast_memory, **options)
+        self._open = functools.partial(vedette.Guard, fast_memory, **options)  # trainers pickle it for the processes that they spawn
         self._brings_home = bring_home
         self.guard = None
         self.counters = None  # of the last training, when it has ended

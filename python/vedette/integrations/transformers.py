@@ -6,6 +6,8 @@
 A step of the guard is a step of the optimizer, all of its accumulation included. Evaluation and saving run between steps.
 """
 
+import functools
+
 from transformers import TrainerCallback
 
 import vedette
@@ -20,7 +22,7 @@ class VedetteCallback(TrainerCallback):
     """
 
     def __init__(self, fast_memory=None, *, bring_home=False, **options):
-        self._open = lambda: vedette.Guard(fast_memory, **options)
+        self._open = functools.partial(vedette.Guard, fast_memory, **options)  # trainers pickle it for the processes that they spawn
         self._brings_home = bring_home
         self.guard = None
         self.counters = None  # of the last training, when it has ended
