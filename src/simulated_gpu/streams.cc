@@ -157,41 +157,39 @@ void Event::record(Stream& stream) {
     if (capture != nullptr) captured_.record = capture->record(stream);
   }
   if (capture != nullptr) return;
-  std::uint64_t number;
-  auto clock = order().record(stream.number());
+  const auto record = std::make_shared<Record>(Record{.clock = order().record(stream.number())});
   {
     const std::lock_guard lock(guard_);
-    number = ++asked_;
-    clock_ = std::move(clock);
+    latest_ = record;
   }
-  stream.push([self = shared_from_this(), number] {
+  stream.push([self = shared_from_this(), record] {
     const std::lock_guard lock(self->guard_);
-    self->done_ = std::max(self->done_, number);
-    self->at_ = Clock::now();
+    record->passed = true;
+    if (self->latest_ == record) self->at_ = Clock::now();
     self->changed_.notify_all();
   });
 }
 
-void Event::wait_for(std::uint64_t record) {
+void Event::wait_for(const Record& record) {
   std::unique_lock lock(guard_);
-  changed_.wait(lock, [&] { return done_ >= record; });
+  changed_.wait(lock, [&] { return record.passed; });
 }
 
 int Event::let_wait(Stream& stream) {
-  std::uint64_t number;
+  std::shared_ptr<const Record> record;
   {
     const std::lock_guard lock(guard_);
     if (captured_.is_latest) {
       const auto capture = captured_.capture.lock();
       return capture == nullptr ? capture_isolation : capture->let_wait(stream.shared_from_this(), captured_.record);
     }
-    number = asked_;
-    if (const auto capture = stream.capture(); capture != nullptr && number != 0)
+    record = latest_;
+    if (const auto capture = stream.capture(); capture != nullptr && record != nullptr)
       return capture->spoil(), capture_isolation;
-    if (number != 0) order().stream_waits(stream.number(), *clock_);
+    if (record != nullptr) order().stream_waits(stream.number(), *record->clock);
     count_wait();
   }
-  if (number != 0) stream.push([self = shared_from_this(), number] { self->wait_for(number); });
+  if (record != nullptr) stream.push([self = shared_from_this(), record] { self->wait_for(*record); });
   return cuda::success;
 }
 
@@ -212,21 +210,21 @@ bool is_a_watchdog() {
 
 bool Event::done() {
   const std::lock_guard lock(guard_);
-  if (done_ != asked_) return false;
-  if (clock_ != nullptr && !is_a_watchdog()) order().host_waits(*clock_);
+  if (latest_ == nullptr) return true;
+  if (!latest_->passed) return false;
+  if (!is_a_watchdog()) order().host_waits(*latest_->clock);
   return true;
 }
 
 void Event::wait() {
-  std::uint64_t number;
-  std::shared_ptr<const VectorClock> clock;
+  std::shared_ptr<const Record> record;
   {
     const std::lock_guard lock(guard_);
-    number = asked_;
-    clock = clock_;
+    record = latest_;
   }
-  wait_for(number);
-  if (clock != nullptr) order().host_waits(*clock);
+  if (record == nullptr) return;
+  wait_for(*record);
+  order().host_waits(*record->clock);
 }
 
 Clock::time_point Event::at() {

@@ -55,7 +55,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::shared_ptr<Capture> capture_;
 };
 
-// A count of records: a wait is for the record that was the last when the wait was queued.
+// A wait is for the record that was the latest when the wait was queued. A later record leaves it alone: it may be of
+// another stream, and pass first.
 class Event : public std::enable_shared_from_this<Event> {
  public:
   explicit Event(bool timed) : timed_(timed) {}
@@ -68,13 +69,16 @@ class Event : public std::enable_shared_from_this<Event> {
   std::chrono::steady_clock::time_point at();
 
  private:
-  void wait_for(std::uint64_t record);
+  struct Record {
+    std::shared_ptr<const VectorClock> clock;
+    bool passed = false;
+  };
+  void wait_for(const Record& record);
   const bool timed_;
   std::mutex guard_;
   std::condition_variable changed_;
-  std::uint64_t asked_ = 0, done_ = 0;
+  std::shared_ptr<Record> latest_;  // nullptr: it was never recorded
   std::chrono::steady_clock::time_point at_;
-  std::shared_ptr<const VectorClock> clock_;
   struct {
     bool is_latest = false;
     std::weak_ptr<Capture> capture;
