@@ -540,6 +540,33 @@ def late_writes_on_a_side_stream():
         write_late(model.weight, lambda: guard.watch(model))
 
 
+def homes_of_a_side_stream():
+    """libtorch gives memory out again in the order of the stream on which its tensor was born, also once a guard gave it back."""
+    import torch
+    import vedette
+
+    side, main, count = torch.cuda.Stream(), torch.cuda.current_stream(), 1 << 20
+    for end in (vedette.Guard.bring_home, vedette.Guard.close):
+        with vedette.Guard("16MiB", fast="gpu:0", slow="host", on_message=lambda line: None) as guard:
+            model = torch.nn.Module()
+            with torch.cuda.stream(side), torch.no_grad():
+                model.weight = torch.nn.Parameter(torch.ones(count, device="cuda"))
+                guard.watch(model)
+                model.weight.add_(1)
+            main.wait_stream(side)
+            end(guard)
+        side.wait_stream(main)
+        with torch.cuda.stream(side), torch.no_grad():
+            read = torch.zeros(count, device="cuda")
+            for _ in range(20):
+                read += model.weight
+        del model
+        other = torch.zeros(count, device="cuda")  # in the same memory, were it this stream's
+        main.wait_stream(side)
+        assert read.eq(40).all().item(), end
+        del other
+
+
 def readers_on_a_side_stream():
     """A stream that is behind all that wrote a tensor reads it right after it was given back."""
     import torch
@@ -730,7 +757,7 @@ def long_lists_with_numbers():
 
 class OnASimulatedGpu(on_simulated_gpu.Processes):
     functions = (train_in_half, device, storages_in_python, addresses, exports, wrapped, sizes_that_change, save_pretrained,
-                 late_writes_on_a_side_stream, side_streams_at_rest, readers_on_a_side_stream, two_devices_in_backward,
+                 late_writes_on_a_side_stream, side_streams_at_rest, readers_on_a_side_stream, homes_of_a_side_stream, two_devices_in_backward,
                  an_operator_that_runs_backward, an_operator_that_wakes_the_guard, long_lists_with_numbers)
 
     def test_has_equal_bits(self):
@@ -765,6 +792,9 @@ class OnASimulatedGpu(on_simulated_gpu.Processes):
 
     def test_gives_tensors_back_to_readers_on_any_stream(self):
         self.run_there(readers_on_a_side_stream)
+
+    def test_memory_that_a_guard_gives_back_is_its_streams(self):
+        self.run_there(homes_of_a_side_stream)
 
     def test_steps_in_backward_on_two_devices(self):
         self.run_there(two_devices_in_backward)

@@ -2,6 +2,8 @@
 #include "adapter/torch/gpu_beside.h"
 
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -80,7 +82,7 @@ std::exception_ptr let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::I
     if (is_exported(largest) || GpuGraphs::instance().uses(largest)) continue;
     const std::size_t size = largest.nbytes();
     try {
-      move_home(session, largest, gpu.piece_beside(size));
+      move_home(session, largest, gpu.piece_beside(size, true, &largest));
     } catch (const c10::Error&) {
       return std::current_exception();
     }
@@ -91,8 +93,26 @@ std::exception_ptr let_operands_fit(GpuStorages& gpu, c10::ArrayRef<const c10::I
 
 // --- GpuStorages -----------------------------------------------------------------------------------------------------
 
+c10::DataPtr GpuStorages::native(std::size_t bytes, const c10::StorageImpl* in_place_of) {
+  const c10::Stream here = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device());
+  c10::Stream born_on = here;
+  if (in_place_of != nullptr) {
+    const std::lock_guard lock(mutex_);
+    const c10::DataPtr& old = in_place_of->data_ptr();
+    if (old.get_deleter() == &free) born_on = static_cast<const Handle*>(old.get_context())->born_on;
+  }
+  if (born_on == here) return native_->allocate(bytes);
+  c10::DataPtr memory;
+  {
+    const c10::StreamGuard on(born_on);
+    memory = native_->allocate(bytes);
+  }
+  cuda_->wait_for_device();  // that stream may still use it, and may be one that the program has destroyed
+  return memory;
+}
+
 void GpuStorages::move_beside(c10::StorageImpl& storage) {
-  c10::DataPtr home = piece_beside(storage.nbytes());
+  c10::DataPtr home = piece_beside(storage.nbytes(), true, &storage);
   copy_home(*session_.load()->gpu(), storage, home);
   storage.set_data_ptr_noswap(std::move(home));
 }
@@ -128,8 +148,8 @@ GpuProgram::NoRoom GpuStorages::no_room(std::span<const void* const> operands, c
   return NoRoom::run_without;
 }
 
-c10::DataPtr GpuStorages::piece_beside(std::size_t bytes, bool is_told) {
-  auto piece = std::make_unique<PieceBeside>(PieceBeside{.memory = native(bytes), .bytes = bytes});
+c10::DataPtr GpuStorages::piece_beside(std::size_t bytes, bool is_told, const c10::StorageImpl* in_place_of) {
+  auto piece = std::make_unique<PieceBeside>(PieceBeside{.memory = native(bytes, in_place_of), .bytes = bytes});
   large_.fetch_add(bytes, std::memory_order_relaxed);
   static_cast<void>(beside());  // for its most
   if (is_told) tell_beside(bytes);

@@ -58,7 +58,7 @@ void GpuStorages::activate(Session* session, std::size_t small, std::function<vo
 }
 
 c10::DataPtr GpuStorages::pointer_to(DeviceAddress address, Handle* handle) {
-  return {reinterpret_cast<void*>(address), handle, &free, handle->device};
+  return {reinterpret_cast<void*>(address), handle, &free, handle->born_on.device()};
 }
 
 // Another thread's operator may have the storage moved meanwhile.
@@ -104,8 +104,9 @@ bool GpuStorages::takes(std::size_t bytes) const noexcept {
 // Asked for its address without our lock, since the session's come first. It stays: no operator was seen with it yet.
 c10::DataPtr GpuStorages::enter(Session& session, const void* name, std::size_t bytes) {
   const DeviceAddress address = session.gpu()->address(name);
+  const c10::Stream born_on = c10::impl::VirtualGuardImpl(c10::kCUDA).getStream(device());
   auto* const handle =
-      new Handle{.name = name, .bytes = bytes, .device = device(), .memory = session.gpu(), .storage = {}};
+      new Handle{.name = name, .bytes = bytes, .born_on = born_on, .memory = session.gpu(), .storage = {}};
   const std::lock_guard lock(mutex_);
   handles_[name] = handle;
   return pointer_to(address, handle);
@@ -386,7 +387,7 @@ void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::
     const c10::DeviceGuard on_device(storage->device());
     const auto home = [&] {
       try {
-        return move_home(ending, *storage, native(storage->nbytes())), true;
+        return move_home(ending, *storage, native(storage->nbytes(), storage.get())), true;
       } catch (const c10::Error&) {
         return false;
       }

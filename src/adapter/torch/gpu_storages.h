@@ -47,8 +47,8 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // Pieces of memory for which the budget had no room since then: they are libtorch's own, beside the budget.
   std::uint64_t pieces_beside_the_budget() const noexcept { return beside_.load(); }
   // Another one, of which a sentence tells once, counted as long as it lives. Throws c10::Error where the device has no
-  // room for it.
-  c10::DataPtr piece_beside(std::size_t bytes, bool is_told = true);
+  // room for it. `in_place_of`: as native().
+  c10::DataPtr piece_beside(std::size_t bytes, bool is_told = true, const c10::StorageImpl* in_place_of = nullptr);
   // The storage's bytes, wherever they are, lie in such a piece from now on, for good. Throws c10::Error.
   void move_beside(c10::StorageImpl& storage);
   // A thread that does not train has GPU memory of its own: it may use the guard's, too, and has to be heard.
@@ -90,7 +90,9 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   // lies where the named tensor does.
   static void note_births(std::vector<Noted>* births) noexcept;
   static void redirect_births(std::vector<Redirected>* births) noexcept;
-  c10::DataPtr native(std::size_t bytes) { return native_->allocate(bytes); }  // libtorch's own; may throw
+  // libtorch's own memory; may throw. Once a storage's bytes lie there, libtorch gives it out again in the order of the
+  // stream on which the storage was born, as it does without a guard. The host may wait for the GPU.
+  c10::DataPtr native(std::size_t bytes, const c10::StorageImpl* in_place_of = nullptr);
   const CudaPart& cuda() const noexcept { return *cuda_; }
 
   // Moves every storage of a session to libtorch's own memory, but for those that other libraries have, too. Those for
@@ -126,7 +128,7 @@ class GpuStorages final : public GpuProgram, public CudaHooks {
   struct Handle {
     const void* name = nullptr;
     std::size_t bytes = 0;
-    c10::Device device;
+    c10::Stream born_on;
     GpuMemory* memory = nullptr;  // its session's, whose Session may be gone: it lives as long as the tensor
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;  // as an operator was last seen with it
     const c10::StorageImpl* seen = nullptr;                            // the same, to compare
