@@ -125,12 +125,15 @@ bool Frames::shift(ChunkIndex from, ChunkIndex to) {
   return shifted;
 }
 
-bool Frames::back(ChunkIndex c) {
-  if (const auto frame = take_free()) {
+// A frame that goes from a dead chunk straight to another one may be taken back half way, when a page is busy: with
+// what a thread has written into the first pages. So one comes by way of parking where threads may write.
+bool Frames::back(ChunkIndex c, bool in_use) {
+  if (const auto frame = in_use ? take_parked() : take_free()) {
     show(*frame, c);
     books_.back(c, *frame);
     return true;
   }
+  if (in_use) return false;
   while (const auto from = books_.longest_idle()) {
     if (!shift(*from, c)) {
       set_busy(*from);

@@ -34,8 +34,9 @@ class Frames : PartOfEngine {
   void restore(const Fault& fault);  // of a chunk that is shown: those threads, and a page that was discarded
 
   // --- frames --------------------------------------------------------------------------------------------------------
-  // Gives an unbacked chunk a frame. False: none is available, or only in dead chunks that are busy.
-  bool back(ChunkIndex chunk);
+  // Gives an unbacked chunk a frame. False: none is available, or only in dead chunks that are busy. `in_use`: threads
+  // may touch the chunk already.
+  bool back(ChunkIndex chunk, bool in_use);
   std::optional<FrameIndex> take_parked();      // a ready frame, or the frame of a dead chunk
   std::optional<FrameIndex> take_idle();        // the frame of a dead chunk, parked
   std::uint32_t ready_wanted() const noexcept;  // ahead of need

@@ -76,8 +76,9 @@ bool OperandsInPlace::lend(ChunkIndex c) {
 }
 
 bool OperandsInPlace::take_back(ChunkIndex c) {
+  if (books_[c].state != ChunkState::in_place) return false;
+  op_.disturb();  // a quick op that has just begun uses its operands from here on
   if (!books_.may_be_taken_back(c)) return false;
-  op_.disturb();
   const SlotIndex slot = *books_[c].slot;
   if (!memory_->take_back(c, slow_.lent(slot))) return false;
   slow_.end_loan(slot);

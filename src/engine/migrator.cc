@@ -107,7 +107,7 @@ void Migrator::start_urgent() {
       continue;
     }
     if (unbacked) {
-      if (!frames_.back(c)) break;
+      if (!frames_.back(c, /*in_use=*/true)) break;
       books_.serve(c);
       came = true;
     } else {

@@ -29,7 +29,7 @@ Result<void> Tensors::born(ChunkRange range) {
   for (const ChunkIndex c : range) {
     while (books_[c].state != ChunkState::resident) {
       if (books_[c].state == ChunkState::unbacked && books_.available() > 0) {
-        if (frames_.back(c)) continue;
+        if (frames_.back(c, /*in_use=*/books_[c].live > 1)) continue;  // else this birth's alone
         lock.unlock();
         const bool made = maker_.make(range.limit().value - c.value);
         lock.lock();

@@ -76,6 +76,33 @@ class Pin {
 
 bool refuses_pinned_pages(const Rig& rig) { return rig.mechanism().find("UFFDIO_MOVE") != std::string::npos; }
 
+// A frame may come from a dead chunk with a page that stays pinned. A thread that waits for it writes as soon as its
+// first page is there, and what it has written stays.
+TEST(Pinned, WhatAThreadWritesWhileAFrameIsGivenBackIsNotLost) {
+  for (int round = 0; round < 20; ++round) {
+    Rig rig(6, 16);
+    if (!refuses_pinned_pages(rig)) GTEST_SKIP() << "memory that moves by " << rig.mechanism() << " refuses no pages";
+    for (std::uint32_t c = 0; c < 6; ++c) rig.born(c, c + 1);
+    std::optional<Pin> pin;
+    rig.store().close_gate(Direction::write);
+    std::future<void> writer;
+    rig.op({at(0, 6)}, {}, [&] {
+      pin.emplace(rig.words(0) + words_per_chunk - 512, 4096);  // the last page of a chunk that dies first
+      ASSERT_TRUE(rig.engine().born(at(8)).ok());               // all is in use: it is there when somebody touches it
+      writer = std::async(std::launch::async, [&] { rig.words(8)[0] = 42; });
+      std::this_thread::sleep_for(1ms);
+      rig.engine().died(at(0));
+      std::this_thread::sleep_for(3ms);
+      rig.engine().died(at(1));
+    });
+    if (!pin->pinned()) GTEST_SKIP() << "io_uring registers no buffers here";
+    rig.store().open_gate(Direction::write);
+    writer.get();
+    ASSERT_EQ(rig.words(8)[0], 42U) << "round " << round;
+    pin->end();
+  }
+}
+
 TEST(Pinned, WhereEveryVictimIsPinnedAFaultWaitsForTheFirstThatIsFree) {
   Rig rig(4, 8);
   if (!refuses_pinned_pages(rig)) GTEST_SKIP() << "memory that moves by " << rig.mechanism() << " refuses no pages";
