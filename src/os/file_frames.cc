@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "base/size_limit.h"
 #include "os/kernel_order.h"
 #include "os/uapi.h"
 
@@ -34,6 +35,7 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
   Fd file{::memfd_create("vedette-frames", MFD_CLOEXEC)};
   if (!file) return system_error("memfd_create", errno, "raise ulimit -n");
   ::fchmod(file.get(), S_IRUSR | S_IWUSR);  // memfds are born with every right for everybody
+  const SizeLimitIsAnError limit;
   if (::ftruncate(file.get(), static_cast<off_t>(layout.budget_bytes())) != 0) {
     return system_error("ftruncate of a memfd", errno, "raise the file size limit (ulimit -f)");
   }
@@ -53,6 +55,7 @@ Result<std::unique_ptr<FileFrames>> FileFrames::open(const Layout& layout, const
 }
 
 int FileFrames::use(FrameIndex frame) noexcept {
+  const SizeLimitIsAnError limit;
   return used_.grow(layout_.offset(frame) + layout_.chunk_bytes(), [&](std::size_t bytes) {
     return ::ftruncate(file_.get(), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   });

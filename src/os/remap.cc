@@ -64,6 +64,10 @@ std::uint32_t most_frames_by_mappings() noexcept {
   return static_cast<std::uint32_t>((ours - std::min(ours, other_mappings)) / mappings_of_a_frame);
 }
 
+std::uint32_t most_loans_by_mappings(std::uint32_t frames) noexcept {
+  return most_frames_by_mappings() - std::min(frames, most_frames_by_mappings());
+}
+
 Result<void> enough_mappings(const ChunkMemoryOptions& options) {
   const std::uint32_t frames = options.budget.value_or(options.frames);
   const std::uint64_t needed = mappings_of_a_frame * frames + other_mappings, limit = max_map_count();

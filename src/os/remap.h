@@ -19,5 +19,7 @@ Result<void> can_remap(Bytes chunk_bytes);
 // quarter for the program.
 Result<void> enough_mappings(const ChunkMemoryOptions&);
 std::uint32_t most_frames_by_mappings() noexcept;
+// Chunks that may show lent memory beside so many frames: each takes as many mappings.
+std::uint32_t most_loans_by_mappings(std::uint32_t frames) noexcept;
 
 }  // namespace vedette

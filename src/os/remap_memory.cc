@@ -41,14 +41,18 @@ class RemapMemory final : public UffdMemory {
   bool keeps_buffers() const noexcept override { return true; }
   void show_fast(FrameIndex frame, ChunkIndex chunk) noexcept override { replace(parked_fast(frame), chunk); }
   bool hide_fast(ChunkIndex chunk, FrameIndex frame) noexcept override {
-    return take_back_fast(chunk, parked_fast(frame));
+    remap_pages(layout_.chunk(chunk), parked_fast(frame), layout_.chunk_bytes());
+    return true;
   }
   bool lend_fast(std::byte* memory, ChunkIndex chunk) noexcept override {
+    if (lent_ == most_lent_) return false;
     replace(memory, chunk);
+    ++lent_;
     return true;
   }
   bool take_back_fast(ChunkIndex chunk, std::byte* memory) noexcept override {
     remap_pages(layout_.chunk(chunk), memory, layout_.chunk_bytes());
+    --lent_;
     return true;
   }
   // By way of parking, since replace() has a rule for registered sources.
@@ -61,6 +65,9 @@ class RemapMemory final : public UffdMemory {
   int allocate_fast(FrameIndex first, std::uint32_t count) noexcept override {
     return fill(parked_fast(first), count * layout_.chunk_bytes(), layout_.node(), layout_.pages());
   }
+
+  const std::uint32_t most_lent_ = most_loans_by_mappings(most_frames());
+  std::uint32_t lent_ = 0;  // chunks
 };
 
 }  // namespace

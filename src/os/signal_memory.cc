@@ -41,18 +41,17 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
   void give_back(FrameIndex frame) noexcept override {
     if (clear_entries(parked(frame), layout_.chunk_bytes()) != 0) die("a frame cannot be given back (madvise)");
   }
-  void show(FrameIndex frame, ChunkIndex chunk) noexcept override { lend(parked(frame), chunk); }
-  bool hide(ChunkIndex chunk, FrameIndex frame) noexcept override { return take_back(chunk, parked(frame)); }
+  void show(FrameIndex frame, ChunkIndex chunk) noexcept override { put(parked(frame), chunk); }
+  bool hide(ChunkIndex chunk, FrameIndex frame) noexcept override { return take(chunk, parked(frame)), true; }
   bool lend(std::byte* memory, ChunkIndex chunk) noexcept override {
-    remap_pages(memory, layout_.chunk(chunk), layout_.chunk_bytes());
-    gate_->open(chunk);
+    if (lent_ == most_lent_) return false;
+    put(memory, chunk);
+    ++lent_;
     return true;
   }
   bool take_back(ChunkIndex chunk, std::byte* memory) noexcept override {
-    gate_->close(chunk);
-    protect(layout_.chunk(chunk), PROT_NONE);
-    remap_pages(layout_.chunk(chunk), memory, layout_.chunk_bytes());
-    protect(memory, PROT_READ | PROT_WRITE);
+    take(chunk, memory);
+    --lent_;
     return true;
   }
   bool shift(ChunkIndex from, ChunkIndex to, FrameIndex) noexcept override {
@@ -82,6 +81,16 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
   std::string_view mechanism() const noexcept override { return "PROT_NONE and SIGSEGV, mremap"; }
 
  private:
+  void put(std::byte* memory, ChunkIndex chunk) noexcept {
+    remap_pages(memory, layout_.chunk(chunk), layout_.chunk_bytes());
+    gate_->open(chunk);
+  }
+  void take(ChunkIndex chunk, std::byte* memory) noexcept {
+    gate_->close(chunk);
+    protect(layout_.chunk(chunk), PROT_NONE);
+    remap_pages(layout_.chunk(chunk), memory, layout_.chunk_bytes());
+    protect(memory, PROT_READ | PROT_WRITE);
+  }
   void protect(std::byte* begin, int protection) const noexcept {
     if (::mprotect(begin, layout_.chunk_bytes(), protection) == 0) return;
     die("mprotect of a chunk failed; too many mappings (vm.max_map_count)");
@@ -91,6 +100,8 @@ class SignalMemory final : public ChunkMemory, private Faults, private Trackable
   Mapping parking_;
   UsedPart used_;  // of it
   std::unique_ptr<Gate> gate_;
+  const std::uint32_t most_lent_ = most_loans_by_mappings(most_frames());
+  std::uint32_t lent_ = 0;  // chunks
 };
 
 }  // namespace

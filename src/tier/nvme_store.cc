@@ -15,6 +15,7 @@
 #include "base/children.h"
 #include "base/fd.h"
 #include "base/readable.h"
+#include "base/size_limit.h"
 #include "tier/io_queue.h"
 #include "tier/store.h"
 
@@ -59,7 +60,8 @@ Result<StoreFile> open_file(const std::string& directory, bool direct) {
     if (file.fd) return file;
     if (errno != EINVAL) return file_error(directory, errno);
   }
-  StoreFile file{open_nameless(directory, 0), false};
+  // Bytes are on the disk when their write ends: the kernel tells nobody of a later failure.
+  StoreFile file{open_nameless(directory, O_DSYNC), false};
   if (!file.fd) return file_error(directory, errno);
   return file;
 }
@@ -119,6 +121,7 @@ int NvmeStore::grow(std::uint64_t bytes) noexcept {
   const auto begin = static_cast<off_t>(reserved_);
   const auto end = static_cast<off_t>(bytes);
   int code = 0;
+  const SizeLimitIsAnError limit;
   do {
     code = sparse_ || ::fallocate(file_.fd.get(), 0, begin, end - begin) == 0 ? 0 : errno;
   } while (code == EINTR);

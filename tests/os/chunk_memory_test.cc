@@ -30,6 +30,8 @@ namespace {
 using testing::Open;
 using testing::Pager;
 
+constexpr std::size_t small = std::size_t{64} << 10, large = std::size_t{2} << 20;
+
 struct Case {
   const char* name;
   Open open;
@@ -95,6 +97,35 @@ TEST_P(ChunkMemoryTest, LentMemoryComesBackAlsoWhereTheKernelMakesHugePages) {
     const std::byte* const at = lender.data() + i;
     EXPECT_EQ(*at, at >= lent && at < lent + pager.chunk_bytes() ? std::byte{4} : std::byte{3}) << i;
   }
+}
+
+// Each loan takes mappings, of which the kernel allows few: one too many is refused, and the program goes on.
+TEST_P(ChunkMemoryTest, LendsNoMoreThanThereAreMappingsFor) {
+  if (GetParam().chunk_bytes != small) GTEST_SKIP() << "as with small chunks";
+  constexpr std::size_t chunk = 16 << 10, chunks = 40'000;
+  auto arena = Mapping::reserve({chunks * chunk}, {std::size_t{2} << 20}).value();
+  auto lender = Mapping::reserve({chunks * chunk}, {std::size_t{2} << 20}).value();
+  auto opened = GetParam().open(
+      {.arena = arena.data(), .chunks = chunks, .frames = 2, .chunk_bytes = {chunk}, .on_fault = [](const Fault&) {
+         die("no thread touches what is away");
+       }});
+  if (!opened) GTEST_SKIP() << opened.error().message;
+  ChunkMemory& memory = **opened;
+  if (!memory.reach().lends) GTEST_SKIP() << "this memory lends nothing";
+  std::uint32_t lent = 0;
+  for (; lent < chunks; lent += 2) {  // every second one, so that no mapping joins its neighbour
+    std::memset(lender.data() + lent * chunk, 5, chunk);
+    if (!memory.lend(lender.data() + lent * chunk, {lent})) break;
+    arena.data()[lent * chunk] = std::byte{6};
+  }
+  EXPECT_LT(lent, chunks) << "nothing was refused";
+  EXPECT_GT(lent, 2'000U);
+  for (std::uint32_t c = 0; c < lent; c += 2) {
+    ASSERT_TRUE(memory.take_back({c}, lender.data() + c * chunk));
+    ASSERT_EQ(lender.data()[c * chunk], std::byte{6}) << c;
+  }
+  ASSERT_TRUE(memory.lend(lender.data() + lent * chunk, {lent})) << "what is back is counted still";
+  ASSERT_TRUE(memory.take_back({lent}, lender.data() + lent * chunk));
 }
 
 // Of private memory; a file's page keeps its bytes.
@@ -629,7 +660,6 @@ TEST_P(ChunkMemoryTest, ACancelledThreadEndsAfterItsFaultAndMemoryGoesOn) {
   for (std::uint32_t c = 0; c < 12; ++c) EXPECT_EQ(wrong_words(pager, c, 1), 0u) << c;
 }
 
-constexpr std::size_t small = std::size_t{64} << 10, large = std::size_t{2} << 20;
 INSTANTIATE_TEST_SUITE_P(All, ChunkMemoryTest,
                          ::testing::Values(Case{"move_64K", open_move_memory, small, 3000},
                                            Case{"move_2M", open_move_memory, large, 400},

@@ -1,6 +1,7 @@
 // What src/tier/store.h promises, asked of every store: bytes survive, completions come exactly once, wake() ends
 // wait(), failures arrive as an errno or as one sentence. The disk stores are asked on the file system of the test's
 // temporary folder.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -14,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -24,8 +26,10 @@
 #include <thread>
 
 #include "base/mapping.h"
+#include "support/child.h"
 #include "support/faulty_store.h"
 #include "support/nobody.h"
+#include "support/sanitized.h"
 #include "support/store_file.h"
 #include "support/thread_masks.h"
 #include "tier/store.h"
@@ -573,6 +577,31 @@ TEST(NvmeStore, ItsFileBecomesSmallerWhenItShrinks) {
   EXPECT_LE(after.st_blocks * 512, static_cast<off_t>((kept + 1_MiB).value));
   EXPECT_LT(after.st_blocks, before.st_blocks);
   each(Direction::read, {0, slots(kept) - 1});
+}
+
+// The kernel sends SIGXFSZ beside the error, and its default ends the program.
+TEST(NvmeStore, SaysThatTheLimitOfAFilesSizeIsReached) {
+  if (testing::sanitized) GTEST_SKIP() << "a sanitizer dislikes forks of programs with threads";
+  const auto status = testing::in_child([] {
+    const rlimit limit{1 << 20, 1 << 20};
+    ::signal(SIGXFSZ, SIG_DFL);
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(2);
+    const auto store = open_disk(IoMechanism::best);
+    if (!store) ::_exit(3);
+    const auto reserved = (*store)->reserve(64);
+    ::_exit(reserved || reserved.error().errno_value != EFBIG ? 4 : 0);
+  });
+  EXPECT_TRUE(testing::exited_well(status)) << status.value_or(-1);
+}
+
+// What the kernel fails to write later would be read as zeros.
+TEST(NvmeStore, AWriteThatHasEndedIsOnTheDisk) {
+  for (const bool direct : {true, false}) {
+    auto store =
+        open_nvme_store({.directory = ::testing::TempDir(), .slot_bytes = slot, .depth = 2, .direct = direct}).value();
+    const int flags = ::fcntl(testing::store_file(), F_GETFL);
+    EXPECT_NE(flags & (O_DIRECT | O_DSYNC), 0) << store->mechanism();
+  }
 }
 
 TEST(NvmeStore, ItsThreadsRunNoSignalHandlerOfTheProgram) {
