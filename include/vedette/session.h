@@ -329,6 +329,11 @@ class Session {
   // An operand that an op may find elsewhere when it runs again. All others keep their bytes only if the recipe copies
   // them.
   bool may_be_dropped(const void* memory) const noexcept;
+  // From now on something else than an op may write the allocation around `memory`: numpy for instance, or an operator
+  // of another thread. No recipe makes its bytes any more, and what was made from it and dropped is recomputed before
+  // the function returns. Thread rule: any thread.
+  void others_write(const void* memory);
+  bool recomputes() const noexcept;  // false: the session drops nothing, and no write has to be told
   // The whole allocation that holds this address stays in fast memory until the scope ends. mlock() of guarded memory
   // does not do that: its lock ends when the chunk moves. mlockall(MCL_CURRENT) while a session lives ends the program
   // with a sentence; mlockall before a session opens, and MCL_FUTURE at any time, leave the arena unlocked. A zero-copy

@@ -222,6 +222,19 @@ bool Memory::may_be_dropped(const void* memory) const noexcept {
   return found != arena_.tensors().end() && !found->second.small;
 }
 
+void Memory::others_write(const void* memory) {
+  Recomputer* const recomputer = steps_.drops().recomputer();
+  if (recomputer == nullptr) return;
+  std::optional<std::uint32_t> written;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!arena_.has(memory)) return;
+    if (const auto found = arena_.holding(memory); found != arena_.tensors().end())
+      written = steps_.drops().held(found->first);
+  }
+  if (written) recomputer->make({}, {&*written, 1});
+}
+
 Result<std::optional<ChunkRange>> Memory::hold(const void* memory, std::chrono::milliseconds patience) {
   Recomputer* const recomputer = steps_.drops().recomputer();
   const bool made_first = recomputer != nullptr && executor_->traits().whole_tensors;
@@ -233,16 +246,18 @@ Result<std::optional<ChunkRange>> Memory::hold(const void* memory, std::chrono::
     const auto found = arena_.holding(memory);
     if (found != arena_.tensors().end()) {
       chunks = arena_.chunks_of(found->first, found->second.bytes.value);
-      if (const auto logged = made_first ? steps_.drops().held(found->first) : std::nullopt) written.push_back(*logged);
+      if (recomputer != nullptr)
+        if (const auto logged = steps_.drops().held(found->first)) written.push_back(*logged);
     } else if (const auto small = arena_.slab_chunk_that_may_leave(memory)) {
       chunks = ChunkRange::one(*small);
     } else {
       return std::optional<ChunkRange>();
     }
   }
+  if (!written.empty()) recomputer->make({}, written);
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
-    if (made_first) recomputer->make({&chunks, 1}, written);
+    if (made_first) recomputer->make({&chunks, 1}, {});
     const auto held = executor_->hold(chunks);
     if (held) return std::optional(chunks);
     if (made_first && held.error().cause == Cause::infeasible) continue;  // the op thread has dropped it meanwhile

@@ -33,6 +33,7 @@ class Memory : PartOfSession {
   Result<void> place(std::string_view names, std::string_view tier, Session::Placement as);
   void shape(const void* memory, std::span<const std::int64_t> sizes);
   bool may_be_dropped(const void* memory) const noexcept;
+  void others_write(const void* memory);
   // No chunks: memory that is always resident. Errors: no room within `patience`.
   Result<std::optional<ChunkRange>> hold(const void* memory, std::chrono::milliseconds patience);
   void release_hold(ChunkRange chunks) noexcept;

@@ -183,17 +183,17 @@ bool Recomputer::let_die(std::uint32_t tensor) {
   return true;
 }
 
+// Where tensors share chunks the lock is held for the choice and the drop: a birth between them would be dropped, too.
 void Recomputer::drop(ChunkRange chunks) {
   const std::lock_guard making(making_);
-  {
-    const std::lock_guard lock(session_.mutex);
-    if (!lying_in(chunks).empty()) return;
-    auto dropped = dropped_of(chunks);
-    if (!dropped) return;
-    add(*std::move(dropped));
-  }
-  if ((scratch_.queues_recipes() || awaited_.start()) && scratch_.drop(chunks)) return;
-  const std::lock_guard lock(session_.mutex);
+  if (!scratch_.queues_recipes() && !awaited_.start()) return;
+  std::unique_lock lock(session_.mutex);
+  auto dropped = lying_in(chunks).empty() ? dropped_of(chunks) : std::nullopt;
+  if (!dropped) return;
+  add(*std::move(dropped));
+  if (scratch_.queues_recipes()) lock.unlock();
+  if (scratch_.drop(chunks)) return;
+  if (!lock.owns_lock()) lock.lock();
   remove(chunks.first().value);
 }
 

@@ -193,6 +193,12 @@ bool Session::may_be_dropped(const void* memory) const noexcept {
   return !is_off() && core_->memory().may_be_dropped(memory);
 }
 
+bool Session::recomputes() const noexcept { return !is_off() && core_->steps().drops().recomputer() != nullptr; }
+
+void Session::others_write(const void* memory) {
+  if (!is_off()) core_->memory().others_write(memory);
+}
+
 ResidentScope Session::resident(const void* memory, std::chrono::milliseconds patience, NoRoom no_room) {
   const Uncancelled in_here;
   if (is_off()) return ResidentScope(nullptr, 0, 0);

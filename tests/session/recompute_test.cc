@@ -111,6 +111,7 @@ class ByHand {
 
   struct Tensors {
     Block a, b, c, d;
+    std::uint64_t changed = 0;  // in a's first word, and nobody has read it since
     bool right() const {
       std::vector<std::uint64_t> expected(a.count());
       for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = 5 * 1'000'003 + i;
@@ -119,7 +120,9 @@ class ByHand {
       };
       const auto holds = [&](const Block& block) { return std::equal(expected.begin(), expected.end(), &block[0]); };
       next();
+      expected[0] ^= changed;
       const bool a_holds = holds(a);
+      expected[0] ^= changed;
       next();
       for (std::uint64_t& e : expected) e ^= e >> 3;
       const bool b_holds = holds(b);
@@ -219,6 +222,27 @@ TEST(Recompute, ServesManyThreadsThatReadAllTheTime) {
   EXPECT_FALSE(wrong);
 }
 
+// Small tensors share chunks with those that are dropped.
+TEST(Recompute, SparesWhatAnotherThreadMakesInAChunkThatIsDropped) {
+  const auto session = open(room, Recompute::always);
+  ByHand program(*session);
+  std::atomic<bool> wrong = false;
+  {
+    std::jthread other([&](const std::stop_token& stop) {
+      for (std::uint64_t mark = 1; !stop.stop_requested(); ++mark) {
+        Block small(*session, chunk.value / 3);
+        small.fill(mark);
+        if (mark % 4 == 0) std::this_thread::yield();
+        if (!small.holds(mark)) wrong = true;
+      }
+    });
+    for (int i = 0; i < 100; ++i) program.step();
+  }
+  EXPECT_FALSE(wrong);
+  EXPECT_TRUE(program.all_right);
+  EXPECT_GT(session->counters().bytes_recomputed.value, 0u);
+}
+
 TEST(Recompute, ServesTheOpThreadThatReadsWithoutAnOp) {
   expect_right(
       [](Session&, ByHand& program, ByHand::Tensors& t) { program.all_right = program.all_right && t.right(); });
@@ -229,6 +253,23 @@ TEST(Recompute, KeepsInFastMemoryWhatIsHeldInTheMiddle) {
     const auto held = session.resident(t.b.address());
     program.all_right = program.all_right && t.right();
   });
+}
+
+// b was made from a, and both have recipes that know nothing of the write.
+TEST(Recompute, ForgetsNothingThatIsWrittenWithoutAnOp) {
+  for (const bool in_a_scope : {true, false}) {
+    SCOPED_TRACE(in_a_scope);
+    expect_right([&](Session& session, ByHand&, ByHand::Tensors& t) {
+      t.changed = 1;
+      if (in_a_scope) {
+        const auto held = session.resident(t.a.address());
+        t.a[0] ^= t.changed;
+      } else {
+        session.others_write(t.a.address());
+        t.a[0] ^= t.changed;
+      }
+    });
+  }
 }
 
 TEST(Recompute, MakesAllBeforeAnOpThatThePlanDoesNotHave) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "adapter/torch/gpu_addresses.h"
+#include "adapter/torch/other_writers.h"
 #include "vedette/torch.h"
 
 namespace vedette::adapter {
@@ -56,6 +57,7 @@ Export::Export(c10::StorageImpl& storage)
 Export::Export(WeakStorage exported) : storage_(std::move(exported)) {
   const auto storage = storage_.lock();
   if (!storage) return;
+  others_write(*storage);
   const std::lock_guard lock(table().mutex);
   auto& storages = table().storages;
   if (storages.size() >= table().most) {
