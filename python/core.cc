@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stack>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -73,24 +74,52 @@ Value value_of(const char* option, const std::string& word,
   fail(Cause::malformed_input, std::string(option) + ": there is no '" + word + "'; there are " + known + ".");
 }
 
-// A function of the program's that gets sentences. It may be called while an exception of Python's is on its way, and
-// what it raises is shown and goes no further.
-std::function<void(std::string_view)> speaker(py::function say) {
-  const std::shared_ptr<py::function> kept(new py::function(std::move(say)), [](py::function* function) {
-    if (!Py_IsInitialized()) return;  // its object went with the interpreter
-    const py::gil_scoped_acquire gil;
-    delete function;
-  });
-  return [kept](std::string_view sentence) {
+// A function of the program's that gets sentences, as long as a guard is open: a closed one's memory, which tensors
+// still fill, does not keep the function. It may be called while an exception of Python's is on its way, and what it
+// raises is shown and goes no further.
+class Speaker {
+ public:
+  explicit Speaker(py::function say) : say_(std::move(say)) {}
+  ~Speaker() { end(); }
+  Speaker(const Speaker&) = delete;
+  Speaker& operator=(const Speaker&) = delete;
+  void operator()(std::string_view sentence) const {
     if (!Py_IsInitialized()) return;
     const py::gil_scoped_acquire gil;
+    if (!say_) return;
     const py::error_scope pending;
     try {
-      (*kept)(py::str(sentence.data(), sentence.size()));
+      const py::function say = say_;
+      say(py::str(sentence.data(), sentence.size()));
     } catch (py::error_already_set& raised) {
       raised.discard_as_unraisable("vedette's on_message");
     }
-  };
+  }
+  void end() noexcept {
+    if (!Py_IsInitialized()) {  // its object went with the interpreter
+      static_cast<void>(say_.release());
+      return;
+    }
+    const py::gil_scoped_acquire gil;
+    const py::error_scope pending;
+    say_ = {};
+  }
+
+ private:
+  py::function say_;
+};
+
+// Of open guards, which share a session: a later one's sentences go where the first one's do. Python's lock guards
+// both.
+std::vector<std::shared_ptr<Speaker>>& speakers() {
+  static auto* const immortal = new std::vector<std::shared_ptr<Speaker>>;
+  return *immortal;
+}
+int open_guards = 0;
+
+std::function<void(std::string_view)> speaker(py::function say) {
+  const auto speaker = speakers().emplace_back(std::make_shared<Speaker>(std::move(say)));
+  return [speaker](std::string_view sentence) { (*speaker)(sentence); };
 }
 
 GuardOptions options_of(std::uint64_t fast_memory, double fraction_of_memory, const py::dict& words) {
@@ -127,28 +156,81 @@ GuardOptions options_of(std::uint64_t fast_memory, double fraction_of_memory, co
   return options;
 }
 
+// Guards that nobody closed. Python collects one at any moment: also on another thread than the one that trains, or in
+// an op, whose scope uses the session. It ends when the training's thread is between ops, or at the next call for a
+// guard. Python's lock guards the list.
+std::vector<std::unique_ptr<Guard>>& left_guards() {
+  static auto* const immortal = new std::vector<std::unique_ptr<Guard>>;
+  return *immortal;
+}
+
+void let_go_of_speakers() {
+  if (open_guards > 0 || !left_guards().empty()) return;
+  for (const auto& each : std::exchange(speakers(), {})) each->end();
+}
+
+void end_left_guards() {
+  auto ending = std::exchange(left_guards(), {});
+  {
+    const py::gil_scoped_release no_gil;
+    ending.clear();
+  }
+  let_go_of_speakers();
+}
+
+int end_left_guards_between_ops(void*) {
+  if (left_guards().empty()) return 0;
+  if (adapter::is_between_ops_of_its_own()) {
+    end_left_guards();
+  } else if (adapter::in_op_of_this_thread()) {
+    Py_AddPendingCall(&end_left_guards_between_ops, nullptr);
+  }
+  return 0;
+}
+
+struct LayerOfGuard {
+  Guard::Layer scope;
+};
+
 class PythonGuard {
  public:
   PythonGuard(std::uint64_t fast_memory, double fraction_of_memory, const py::dict& words) {
+    end_left_guards();
     GuardOptions options = options_of(fast_memory, fraction_of_memory, words);
     const py::gil_scoped_release no_gil;
     guard_ = std::make_unique<Guard>(std::move(options));
+    const py::gil_scoped_acquire gil;
+    ++open_guards;
   }
   Guard& open() {
     if (!guard_) fail(Cause::unavailable, "this guard is closed; open another one with vedette.Guard(...).");
     return *guard_;
   }
-  // Of a guard that nobody closed: Python deletes it with its lock, and what waits here may need that.
   ~PythonGuard() {
-    const py::gil_scoped_release no_gil;
-    step_.reset();
-    guard_.reset();
+    if (!guard_) return;
+    if (step_ || guard_->session().is_off() || adapter::is_between_ops_of_its_own()) {
+      const py::gil_scoped_release no_gil;  // what waits here may need it
+      step_.reset();
+      end();
+      return;
+    }
+    --open_guards;
+    left_guards().push_back(std::move(guard_));
+    Py_AddPendingCall(&end_left_guards_between_ops, nullptr);
   }
   bool is_closed() const noexcept { return !guard_; }
   void close() {
-    if (step_ || layers > 0)
+    std::erase_if(layers_, [](const auto& layer) { return layer.expired(); });
+    if (step_ || !layers_.empty())
       fail(Cause::unsupported, "a step or layer of this guard runs; leave its `with` before close().");
-    guard_.reset();
+    end();
+  }
+  // A generator may be suspended in a layer when the program leaves the guard.
+  void end_scopes() noexcept {
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer)
+      if (const auto open = layer->lock()) open->scope.reset();
+    layers_.clear();
+    step_.reset();
   }
   void begin_step() {
     Guard& guard = open();
@@ -157,11 +239,29 @@ class PythonGuard {
   }
   void end_step() noexcept { step_.reset(); }
   bool in_step() const noexcept { return step_.has_value(); }
-  int layers = 0;  // that run
+  struct OpenLayer {
+    std::unique_ptr<LayerOfGuard> scope;  // nullptr: the guard has ended it
+  };
+  std::shared_ptr<OpenLayer> begin_layer(const std::string& name) {
+    std::erase_if(layers_, [](const auto& layer) { return layer.expired(); });
+    auto layer = std::make_shared<OpenLayer>();
+    layer->scope.reset(new LayerOfGuard{open().layer(name)});
+    layers_.push_back(layer);
+    return layer;
+  }
 
  private:
+  void end() {
+    if (!guard_) return;
+    guard_.reset();
+    const py::gil_scoped_acquire gil;
+    --open_guards;
+    let_go_of_speakers();
+  }
+
   std::unique_ptr<Guard> guard_;
   std::optional<Guard::Step> step_;
+  std::vector<std::weak_ptr<OpenLayer>> layers_;  // the inner ones last
 };
 
 using Watched = std::tuple<at::Tensor, std::string, std::string>;  // tensor, name, kind
@@ -182,18 +282,17 @@ void watch(PythonGuard& guard, const std::vector<Watched>& tensors) {
   guard.open().watch(named);
 }
 
-// What a `with` enters and leaves. Each is made anew by guard.step(), guard.layer() and guard.resident().
+// What a `with` enters and leaves. Each is made anew by guard.step(), guard.layer() and guard.resident(). A program may
+// leave what it has not entered, and drop what it has not left.
 struct Step {
   std::shared_ptr<PythonGuard> guard;
   bool begun = false;
+  bool runs = false;
 };
 struct Layer {
   std::shared_ptr<PythonGuard> guard;
   std::string name;
-  struct Held {
-    Guard::Layer scope;
-  };
-  std::unique_ptr<Held> held = {};
+  std::stack<std::shared_ptr<PythonGuard::OpenLayer>> open = {};  // one for each time that it was entered
 };
 struct Resident {
   std::shared_ptr<PythonGuard> guard;
@@ -201,7 +300,7 @@ struct Resident {
   struct Held {
     ResidentScope scope;
   };
-  std::unique_ptr<Held> held = {};
+  std::stack<std::shared_ptr<Held>> held = {};
 };
 struct OrdinaryMemory {
   std::optional<adapter::OrdinaryMemory> held = {};
@@ -296,31 +395,29 @@ void bind_scopes(py::module_& module) {
           [](Step& step) {
             step.begun = true;
             step.guard->begin_step();
+            step.runs = true;
           },
           NoGil())
       .def_readonly("begun", &Step::begun)
       .def("__exit__", [](Step& step, const py::args&) {
         const py::gil_scoped_release no_gil;
-        step.guard->end_step();
+        if (std::exchange(step.runs, false)) step.guard->end_step();
       });
   py::class_<Layer>(module, "Layer")
-      .def("__enter__",
-           [](Layer& layer) {
-             layer.held.reset(new Layer::Held{layer.guard->open().layer(layer.name)});
-             ++layer.guard->layers;
-           })
+      .def("__enter__", [](Layer& layer) { layer.open.push(layer.guard->begin_layer(layer.name)); })
       .def("__exit__", [](Layer& layer, const py::args&) {
-        layer.held.reset();
-        --layer.guard->layers;
+        if (!layer.open.empty()) layer.open.pop();
       });
   py::class_<Resident>(module, "Resident")
       .def(
           "__enter__",
           [](Resident& resident) {
-            resident.held.reset(new Resident::Held{resident.guard->open().resident(resident.tensor)});
+            resident.held.emplace(new Resident::Held{resident.guard->open().resident(resident.tensor)});
           },
           NoGil())
-      .def("__exit__", [](Resident& resident, const py::args&) { resident.held.reset(); });
+      .def("__exit__", [](Resident& resident, const py::args&) {
+        if (!resident.held.empty()) resident.held.pop();
+      });
   py::class_<OrdinaryMemory>(module, "OrdinaryMemory")
       .def(py::init<>())
       .def("__enter__", [](OrdinaryMemory& memory) { memory.held.emplace(); })
@@ -421,7 +518,7 @@ void bind_guard(py::module_& module) {
       .def(
           "bring_home", [](PythonGuard& guard) { guard.open().bring_home(); }, NoGil())
       .def("close", &PythonGuard::close, NoGil())
-      .def("end_step", &PythonGuard::end_step, NoGil())
+      .def("end_scopes", &PythonGuard::end_scopes, NoGil())
       .def("step", [](const Shared& guard) { return Step{guard}; })
       .def("layer",
            [](const Shared& guard, std::string name) {
@@ -482,6 +579,12 @@ PYBIND11_MODULE(_core, module) {
   python::bind_exports(module);
   module.def("raise_failures", [module](py::object failure) mutable { python::raise_failures(module, failure); });
   module.def("guards_are_switched_off", &adapter::guards_are_switched_off);
+  module.def("end_left_guards", &python::end_left_guards);
+  module.def("without_weak_references", [](const py::handle& one, const py::handle& other, const py::function& work) {
+    c10::TensorImpl* const both[] = {THPVariable_Unpack(one.ptr()).unsafeGetTensorImpl(),
+                                     THPVariable_Unpack(other.ptr()).unsafeGetTensorImpl()};
+    vedette::adapter::without_weak_references(both, [&] { work(one, other); });
+  });
   module.def("refuse_other_hooks", &adapter::refuse_other_hooks);
   module.def("come_first_in_child", &vedette::detail::come_first_in_child);
   module.def("resolve_vector_math", &resolve_vector_math, python::NoGil());

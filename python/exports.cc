@@ -64,6 +64,7 @@ void bind_exports(py::module_& module) {
   py::class_<Export>(module, "Export")
       .def(py::init([](const at::Tensor& tensor) {
         auto made = std::make_unique<Export>();
+        const py::gil_scoped_release no_gil;  // what was made from it may have to be recomputed
         made->held.emplace(tensor);
         return made;
       }))

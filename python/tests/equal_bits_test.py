@@ -3,6 +3,7 @@ plan and without a fault.
 """
 
 import collections
+import concurrent.futures
 import contextlib
 import functools
 import os
@@ -403,6 +404,29 @@ class Recomputed(unittest.TestCase):
             return (z.sum() + half.float().sum()).item()
 
         self.compare("24MiB", step, steps=14)
+
+    def compare_a_write(self, write):
+        def step(number, context):
+            y, other = torch.full((512, 256), 0.1 * number + 0.1) * 1.5, torch.full((512, 256), 0.5) * 0.5
+            before = torch.sin(y)
+            write(y)
+            z, others = torch.tanh(y), [other]
+            for _ in range(6):
+                z = torch.tanh(z + 0.25)
+                others.append(torch.tanh(others[-1] + other))
+            return (y * z + before + sum(others)).double().sum().item()
+
+        self.compare("8MiB", step, steps=10)
+
+    def test_with_what_numpy_writes_after_the_operator(self):
+        def write(y):
+            y.numpy()[:] += 1.0
+
+        self.compare_a_write(write)
+
+    def test_with_what_another_thread_writes_after_the_operator(self):
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            self.compare_a_write(lambda y: pool.submit(y.add_, 1.0).result())
 
     def test_not_from_what_another_library_has(self):
         def step(number, context):

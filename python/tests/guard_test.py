@@ -9,6 +9,7 @@ import importlib
 import inspect
 import os
 import pathlib
+import pickle
 import re
 import signal
 import subprocess
@@ -552,6 +553,22 @@ class Watching(unittest.TestCase):
                                       timeout=patience)
                 self.assertIn("steps          1 ", told.stdout, told.stderr)
 
+    def test_lets_tensors_be_swapped(self):
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            with small_guard() as guard:
+                model = torch.nn.Linear(256, 256)
+                guard.watch(model)
+                other = torch.nn.Linear(256, 256)
+                model.load_state_dict(other.state_dict())
+                self.assertTrue(torch.equal(model.weight, other.weight))
+                guard.watch(model)
+                model.double()
+                self.assertEqual(model.weight.dtype, torch.float64)
+                self.assertTrue(torch.equal(model.weight.float(), other.weight))
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(False)
+
     def test_keeps_no_module_alive(self):
         with small_guard() as guard:
             model = torch.nn.Linear(64, 64)
@@ -565,6 +582,57 @@ class Watching(unittest.TestCase):
             with guard.step():
                 pass
             guard.bring_home()
+
+    def test_finds_tensors_that_gc_has_frozen(self):
+        model = torch.nn.Linear(256, 256)
+        view = model.weight.detach()
+        gc.collect()
+        gc.freeze()
+        try:
+            with small_guard() as guard:
+                guard.watch(model)
+                self.assertTrue(vedette._core.owns(model.weight))
+                guard.bring_home()
+                self.assertFalse(vedette._core.owns(model.weight))
+            self.assertGreater(gc.get_freeze_count(), 0)
+        finally:
+            gc.unfreeze()
+        self.assertTrue(torch.equal(view, model.weight))
+
+    def test_a_model_that_is_compiled_under_it_is_not_called_unwatched(self):
+        messages = []
+        torch._dynamo.reset()
+        with small_guard("16MiB", on_message=messages.append) as guard:
+            model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU())
+            compiled = torch.compile(model, backend="aot_eager")
+            for _ in range(2):
+                with guard.step():
+                    compiled(torch.ones(8, 256)).sum().backward()
+        self.assertFalse([message for message in messages if "not watched" in message], messages)
+
+    def test_nested_and_symbolic_sizes_are_operands_too(self):
+        script = '''
+            import torch, vedette
+            with vedette.Guard("16MiB", slow="host", chunk="64KiB", verbose=False) as guard, guard.step():
+                part = torch.nested.nested_tensor([torch.randn(256, 1024) for _ in range(8)]).chunk(8, dim=-1)[0]
+                part.clone()
+                torch.nn.functional.embedding(torch.nested.nested_tensor([torch.arange(30), torch.arange(40)]), torch.randn(4096, 256))
+                torch.compile(lambda t, i: t.gather(0, i), backend="eager", dynamic=True)(torch.randn(4000), torch.arange(100))
+        '''
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("RecordFunction callback", done.stderr)
+
+    def test_resident_of_one_tensor_may_be_entered_twice(self):
+        with small_guard() as guard:
+            held = torch.ones(1 << 20)  # 4 MiB
+            scope = guard.resident(held)
+            with scope:
+                with scope:
+                    pass
+                with self.assertRaises(vedette.Failure):  # beside what is still held
+                    with guard.resident(torch.ones((1 << 20) + (1 << 19))):
+                        pass
 
     def test_resident_pins_a_tensor(self):
         with small_guard("4MiB") as guard:
@@ -583,6 +651,8 @@ class Mistakes(unittest.TestCase):
             guard.step()
             with self.assertRaisesRegex(vedette.Failure, "alone begins no step.*write `with guard.step"):
                 guard.step()
+            with guard.step():  # the corrected cell of a notebook
+                pass
         with small_guard() as guard:
             one = guard.step()
             for _ in range(3):
@@ -675,6 +745,39 @@ class OpeningAndClosing(unittest.TestCase):
             self.assertEqual(run.losses, plain.losses)
             self.assertEqual(run.state(), plain.state())
 
+    def test_a_guard_that_nobody_holds_may_be_collected_in_an_operator(self):
+        script = '''
+            import gc, sys, threading, time, torch, vedette
+            gc.disable()
+            def drop():
+                guard = vedette.Guard("4MiB", slow="host", chunk="64KiB", verbose=False)
+                tensors = [torch.full((1 << 18,), float(i)) for i in range(16)]
+                with guard.step():
+                    tensors[0].add_(1)
+                box = [guard]
+                box.append(box)
+                return tensors
+            tensors = drop()
+            if sys.argv[1] == "kernel":
+                library = torch.library.Library("dropped", "DEF")
+                library.define("f(Tensor x) -> Tensor")
+                library.impl("f", lambda x: (gc.collect(), [bytearray(n) for n in range(8, 200, 8) for _ in range(50)], x + 1)[2], "CPU")
+                for _ in range(20):
+                    y = torch.ops.dropped.f(tensors[1])
+                assert float(y.sum()) == 2 << 18
+            else:
+                thread = threading.Thread(target=lambda: (time.sleep(0.05), gc.collect()))
+                thread.start()
+                while thread.is_alive():
+                    for each in tensors:
+                        each.mul_(1.0)
+            with vedette.Guard("4MiB", slow="host", chunk="64KiB", verbose=False) as guard, guard.step():
+                assert [float(each[1]) for each in tensors] == [float(i + (i == 0)) for i in range(16)]
+        '''
+        for how in ("kernel", "thread", "thread"):
+            done = subprocess.run([sys.executable, "-c", textwrap.dedent(script), how], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 0, (how, done.stderr[-2000:]))
+
     def test_a_guard_that_nobody_holds_is_closed(self):
         guard = small_guard()
         with guard.step():
@@ -702,6 +805,35 @@ class OpeningAndClosing(unittest.TestCase):
             self.assertEqual(run.losses, plain.losses)
             self.assertEqual(run.state(), plain.state())
             self.assertEqual(guard.phase, "planned")
+
+    def test_an_exception_leaves_it_though_a_generator_is_suspended_in_a_layer(self):
+        def batches(guard):
+            with guard.layer("data"):
+                yield from range(3)
+
+        with self.assertRaises(KeyError):
+            with small_guard() as guard:
+                source = batches(guard)
+                for _ in source:
+                    raise KeyError("the program's own")
+        self.assertTrue(guard.is_closed)
+        source.close()
+        small_guard().close()
+
+    def test_a_closed_one_keeps_no_function_though_its_tensors_live(self):
+        class Trainer:
+            def say(self, sentence):
+                pass
+
+        trainer = Trainer()
+        with small_guard(on_message=trainer.say, on_progress=trainer.say) as guard:
+            kept = torch.ones(1 << 16)
+        self.assertTrue(guard.is_closed)
+        gone = weakref.ref(trainer)
+        del trainer, guard
+        gc.collect()
+        self.assertIsNone(gone())
+        self.assertEqual(kept.sum().item(), 1 << 16)
 
     def test_the_interpreters_end_closes_it(self):
         with tempfile.TemporaryDirectory() as place:
@@ -759,6 +891,10 @@ class ChangesToTorch(unittest.TestCase):
                   "else: assert compiler.AsyncCompile.wait.__wrapped__\n")
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=patience)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+    def test_numpy_is_pickled_by_its_name(self):
+        self.assertIs(pickle.loads(pickle.dumps(torch.Tensor.numpy)), torch.Tensor.numpy)
 
 
 def in_words(versions):

@@ -87,6 +87,23 @@ def in_step(use):
     return run
 
 
+def left_without_entering(make, use):
+    def run(guard):
+        make(guard).__exit__(None, None, None)
+        use(guard)
+
+    return run
+
+
+def in_layer(use):
+    def run(guard):
+        layer = guard.layer("a")
+        with layer, layer:
+            use(guard)
+
+    return run
+
+
 def in_thread(use):
     def run(guard):
         raised = []
@@ -221,7 +238,7 @@ rows = {
         (opens(max_writes=5), T, r"max_writes: 5 is no word; write '500GB/day'"),
         (in_guard(lambda guard: guard.watch(3)), T, r"watch: a int is neither a torch\.nn\.Module nor an optimizer nor a tensor"),
         (in_guard(lambda guard: guard.resident(linear)), T, r"resident: a Linear is no tensor; pin its tensors one by one"),
-        (lambda: setattr(small_guard(enabled=False), "fast_memory", "1GiB"), AttributeError, r"fast_memory"),
+        (lambda: setattr(small_guard(enabled=False), "fast_memory", None), T, r"fast_memory: None is no size"),
         (in_guard(lambda guard: guard.place(linear, "fast")), T, r"place: names=Linear\(.* is no text; write guard\.place\('\*\.exp_avg\*', 'fast'\)"),
         (in_guard(lambda guard: guard.place("*", "near")), F, r"\"near\" is no place for tensors; write \"fast\" or \"slow\""),
         (in_guard(lambda guard: guard.place("*", "slow")), F, r"nothing can be used in the slow memory of \"host\""),
@@ -260,6 +277,8 @@ rows = {
         (closed(enters(lambda guard: guard.layer("a"))), F, r"this guard is closed"),
         (closed(lambda guard: guard.phase), F, r"this guard is closed"),
         (in_guard(in_step(lambda guard: guard.close())), F, r"a step or layer of this guard runs; leave its `with` before close\(\)"),
+        (in_guard(left_without_entering(lambda guard: guard.layer("a"), in_layer(lambda guard: guard.close()))), F, r"a step or layer of this guard runs"),
+        (in_guard(in_step(left_without_entering(lambda guard: guard._core.step(), lambda guard: guard.close()))), F, r"a step or layer of this guard runs"),
         (lambda: vedette.step_in_backward(Own(linear.parameters(), 0.1), lambda: None), F, r"per_parameter=True"),
         (lambda: vedette.step_in_backward(hooked(), lambda: None), F, r"hook"),
         (lambda: vedette.step_in_backward(lbfgs(), lambda: None), F, r"LBFGS"),

@@ -39,7 +39,7 @@ if not _is_the_command():
     if _refusal:
         raise ImportError(_refusal)
     _for_torch.load(__name__)
-    from . import _compiled, _docs, _exchanges, _exports, _files, _launches, _shown, _workers
+    from . import _compiled, _docs, _exchanges, _exports, _files, _launches, _shown, _storages, _workers
     from ._core import Counters
     from ._guard import Failure, Guard, current_guard, owns, resolve_vector_math
     from ._step_in_backward import step_in_backward
@@ -49,6 +49,7 @@ if not _is_the_command():
     _launches.announce_launches()
     _exchanges.order_groups()
     _exports.mark_exports()
+    _storages.let_tensors_be_swapped()
     _files.copy_through_ordinary_memory()
     _workers.come_before_workers_handlers()
     _docs.take_from_stub(globals())

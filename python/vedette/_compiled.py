@@ -6,6 +6,7 @@ Invariant: where a part of inductor is not as it is in torch 2.11 to 2.15, kerne
 """
 
 import functools
+import sys
 
 import torch
 
@@ -53,7 +54,21 @@ def _change_trees(module):
     node.__init__ = make_and_keep
 
 
+_compiled_before = False
+
+
+def unannounced():
+    """What of this process may write tensors without an announcement, in words; empty: nothing."""
+    if _compiled_before:
+        return "torch.compile made kernels before `import vedette`"
+    config = sys.modules.get("torch._inductor.config")
+    return "torch.compile's cpp_wrapper is on" if config is not None and getattr(config, "cpp_wrapper", False) else ""
+
+
 def announce_kernels():
     """Of everything that is compiled from now on."""
+    global _compiled_before
+    cache = getattr(sys.modules.get("torch._inductor.codecache"), "PyCodeCache", None)
+    _compiled_before = bool(getattr(cache, "modules", None))
     change_on_import("torch._inductor.cudagraph_trees", _change_trees, 'weights of mode="reduce-overhead" may move')
     change_on_import("torch._inductor.async_compile", _change, "kernels of torch.compile run on demand, without a plan")

@@ -41,6 +41,21 @@ def _parts_of_sparse(tensor):
     return []
 
 
+def _all_objects():
+    """Also those that gc.freeze() has taken out of the collector's lists, as programs do before they fork."""
+    if gc.get_freeze_count() == 0:
+        return gc.get_objects()
+    collects = gc.isenabled()
+    gc.disable()
+    gc.unfreeze()
+    try:
+        return gc.get_objects()
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
+
+
 def held_elsewhere(storages, references=0):
     """Of these addresses of storages, those that others than Python's tensors and autograd have. The caller has `references` to each."""
     holders = {storage: {} for storage in storages}
@@ -53,7 +68,7 @@ def held_elsewhere(storages, references=0):
             explained[id(holder)] += by_autograd
 
     with torch._C.DisableTorchFunctionSubclass():
-        for found in gc.get_objects():
+        for found in _all_objects():
             if issubclass(type(found), torch.UntypedStorage):
                 holds(found._cdata, found)
             if not issubclass(type(found), torch.Tensor):
@@ -114,6 +129,7 @@ def _mark_exports():
         _core.mark_storage_exported(storage)
         return share(storage, *arguments, **named)
 
+    marked_numpy.__module__, marked_numpy.__qualname__ = "torch", "Tensor.numpy"  # by which it is pickled
     torch.Tensor.numpy = marked_numpy
     torch.Tensor.__cuda_array_interface__ = property(marked_interface)
     torch.UntypedStorage._share_cuda_ = marked_share

@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from . import _core, _shown
+from . import _compiled, _core, _shown
 from ._exports import held_elsewhere, looks_free
 from ._reached import levels_of, local, of_module, of_optimizer, of_tensor
 from ._sizes import budget_of, bytes_of, count_of, path_of, slow_of, word_of
@@ -127,7 +127,8 @@ def _end_a_notebooks_own():
     if guard is None or guard._core.in_step:
         return
     names = [name for name, value in vars(sys.modules["__main__"]).items() if value is guard]
-    if len(names) == 1 and sys.getrefcount(guard) == 3:  # that name, `guard`, and the function's argument
+    fresh = object()  # held by a name of this function, as `guard` is
+    if len(names) == 1 and sys.getrefcount(guard) == sys.getrefcount(fresh) + 1:
         guard._say(f"another guard is opened, so the one that {names[0]} names is closed")
         guard.close()
 
@@ -140,6 +141,7 @@ def _close_what_is_open():
     """A recording is whole and the slow tier's file is gone before the interpreter ends."""
     for guard in list(_open_guards):
         guard._give_up()
+    _core.end_left_guards()
 
 
 class Guard:
@@ -182,6 +184,10 @@ class Guard:
             from . import _custom_operators, _storages  # they need what stands here
             _storages.serve()
             _custom_operators.hear_of_them()
+        elif recompute in ("planned", "always") and (unseen := _compiled.unannounced()):
+            self._say(f"recompute is off: {unseen}, and what such a kernel writes would be recomputed without it; import vedette before "
+                      "the first call of what is compiled")
+            words["recompute"] = "off"
         _end_a_notebooks_own()
         self._core = _core.Guard(size, fraction, words)
         _open_guards.add(self)
@@ -233,7 +239,8 @@ class Guard:
                 self._watch_state(optimizer())
 
     def step(self):
-        if self._last_step is not None and not self._last_step.begun:
+        last, self._last_step = self._last_step, None
+        if last is not None and not last.begun:
             raise Failure("guard.step() alone begins no step, and the one before has not begun: write `with guard.step():` around each "
                           "training step.")
         if self._names_change:  # optimizers make their state in their first step
@@ -270,18 +277,14 @@ class Guard:
         _open_guards.discard(self)
 
     def _give_up(self):
-        self._core.end_step()
-        try:
-            self.close()
-        except Failure:
-            pass
+        self._core.end_scopes()
+        self.close()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *raised):
-        self._core.end_step()
-        self.close()
+        self._give_up()
 
     def __repr__(self):
         if self.is_closed:

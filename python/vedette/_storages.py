@@ -77,6 +77,17 @@ def _not_shared(share):
     return call
 
 
+def let_tensors_be_swapped():
+    """torch.utils.swap_tensors refuses tensors to which something has weak references, as a guard has to those that it watches."""
+    swap = torch._C._swap_tensor_impl
+
+    @functools.wraps(swap)
+    def call(one, other):
+        _core.without_weak_references(one, other, swap)
+
+    torch._C._swap_tensor_impl = call
+
+
 @functools.cache
 def serve():
     """For ever, once. Called before the first guard of GPU memory."""

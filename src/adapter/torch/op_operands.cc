@@ -34,7 +34,8 @@ void OpOperands::add_part(const at::Tensor& tensor, std::uint8_t use, const Anno
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
   const void* const memory = owner.gpu != nullptr ? owner.gpu->seen(*storage) : session_memory(*storage);
-  if (owner.unwatched != nullptr && is_parameter(tensor) && !Session::owns(memory))
+  const c10::DeviceType device = owner.gpu != nullptr ? c10::kCUDA : c10::kCPU;  // torch.compile's own are on none
+  if (owner.unwatched != nullptr && storage->device_type() == device && is_parameter(tensor) && !Session::owns(memory))
     owner.unwatched->emplace(storage, Bytes{storage->nbytes()});
   if ((memory == nullptr && owner.gpu == nullptr) || use == Operator::nothing) return;
   if (!parameter) parameter = owner.watched.layer_of(storage);

@@ -31,6 +31,7 @@
 #include "adapter/torch/kept_memory.h"
 #include "adapter/torch/listener.h"
 #include "adapter/torch/op_operands.h"
+#include "adapter/torch/other_writers.h"
 #include "adapter/torch/result_size.h"
 #include "adapter/torch/rows.h"
 #include "adapter/torch/session_memory.h"
@@ -266,7 +267,7 @@ struct Looking {  // in one order with the announcer: this thread sees that the 
 std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::span<const at::Tensor> reads,
                                                   std::span<const at::Tensor> writes) {
   const bool trains = announcing_thread.load(std::memory_order_relaxed) == this_thread();  // as in begin()
-  if (!trains && !is_of_a_gpu.load(std::memory_order_relaxed)) return nullptr;
+  if (!trains && !is_of_a_gpu.load(std::memory_order_relaxed)) return others_write(writes), nullptr;
   const Looking looking(trains);
   Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
   if (owner == nullptr || owner->session.in_child() || !owner->session.wants_ops()) return nullptr;
@@ -304,7 +305,10 @@ std::unique_ptr<at::ObserverContext> begin_kernel(const std::string& name, std::
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   // relaxed: only the thread that stored its own name finds it here
   const bool trains = announcing_thread.load(std::memory_order_relaxed) == this_thread();
-  if (!trains && !is_of_a_gpu.load(std::memory_order_relaxed)) return nullptr;
+  if (!trains && !is_of_a_gpu.load(std::memory_order_relaxed)) {
+    if (writers_are_looked_for.load(std::memory_order_relaxed)) others_write(function);
+    return nullptr;
+  }
   const Looking looking(trains);
   Announcer* const owner = announcer.load();  // pairs with announce_this_thread()
   if (owner == nullptr || owner->session.in_child()) return nullptr;
@@ -410,6 +414,7 @@ void announce_this_thread(Announcer& to) {
   announcer.store(&to);  // pairs with begin()
   announcing_thread.store(this_thread(), std::memory_order_relaxed);
   if (to.gpu != nullptr) mark_training_thread();
+  look_for_other_writers(&to.session);
 }
 
 bool announces_this_thread() noexcept {
@@ -420,10 +425,20 @@ bool announces_this_thread() noexcept {
 
 bool in_op_of_this_thread() noexcept { return holding_here > 0 || has_turn(); }
 
+bool is_between_ops_of_its_own() noexcept {
+  return announcing_thread.load(std::memory_order_relaxed) == this_thread() && !in_op_of_this_thread();
+}
+
+void without_weak_references(std::span<c10::TensorImpl* const> tensors, const std::function<void()>& work) {
+  Announcer* const owner = announcer.load();
+  owner == nullptr ? work() : owner->watched.without_weak_references(tensors, work);
+}
+
 void stop_announcing(const Announcer& to) {
   if (announcer.load(std::memory_order_relaxed) != &to) return;
   announcing_thread.store(nullptr, std::memory_order_relaxed);
   announcer.store(nullptr);
+  look_for_other_writers(nullptr);
   while (to.gpu != nullptr && !to.session.in_child() && looking_at.load() > 0) std::this_thread::yield();
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 #include <c10/core/StorageImpl.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -82,6 +83,10 @@ void announce_this_thread(Announcer& announcer);
 bool announces_this_thread() noexcept;
 // An op of this thread runs, or an operator that holds its operands: they are in place.
 bool in_op_of_this_thread() noexcept;
+// This is the thread whose operators are announced, and none of them runs.
+bool is_between_ops_of_its_own() noexcept;
+// See Watched. For any program that has these two tensors.
+void without_weak_references(std::span<c10::TensorImpl* const> tensors, const std::function<void()>& work);
 void stop_announcing(const Announcer& announcer);  // nothing, where another one has taken its place
 
 }  // namespace vedette::adapter

@@ -105,9 +105,15 @@ struct Large {
   std::uint64_t bytes = 0;
 };
 
+// Nested tensors have no numbers for sizes and strides, and those that torch.compile traces may have none.
+bool has_numbers(const c10::TensorImpl& impl) {
+  return impl.layout() == c10::kStrided && impl.has_storage() && !impl.has_symbolic_sizes_strides() &&
+         !impl.key_set().has_any(c10::DispatchKeySet({c10::DispatchKey::NestedTensor, c10::DispatchKey::Python}));
+}
+
 std::optional<Large> large(const at::Tensor& tensor, const Announcer& owner) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  if (impl.layout() != c10::kStrided || !impl.has_storage() || impl.numel() == 0 || impl.dim() == 0) return {};
+  if (!has_numbers(impl) || impl.numel() == 0 || impl.dim() == 0) return {};
   c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
   std::uint64_t least = fewest_chunks * owner.chunk.value;
   if (owner.gpu != nullptr) least = std::min(least, least_of_gpu);
@@ -171,7 +177,7 @@ std::optional<Numbers> numbers_of(const c10::IValue& value, bool is_sparse, c10:
     numbers.sizes = {sparse->nnz()};
     if (!tensor->is_contiguous()) return {};
   }
-  if (tensor->layout() != c10::kStrided || !tensor->has_storage() || tensor->device_type() != device) return {};
+  if (!has_numbers(*tensor) || tensor->device_type() != device) return {};
   if (tensor->dtype() != caffe2::TypeMeta::Make<std::int64_t>() &&
       tensor->dtype() != caffe2::TypeMeta::Make<std::int32_t>())
     return {};
@@ -279,7 +285,7 @@ int add_rows(const Operator& op, c10::ArrayRef<const c10::IValue> inputs, const 
 
 bool add_view(const at::Tensor& tensor, bool written, const Announcer& owner, OpOperands& operands) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  if (impl.layout() != c10::kStrided) return false;
+  if (!has_numbers(impl)) return false;
   const c10::StorageImpl* const storage = impl.unsafe_storage().unsafeGetStorageImpl();
   const std::uint64_t bytes = static_cast<std::uint64_t>(impl.numel()) * impl.itemsize();
   if (bytes > storage->nbytes() / smallest_share) return false;

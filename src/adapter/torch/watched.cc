@@ -14,6 +14,7 @@
 #include <torch/optim/sgd.h>
 
 #include <cstring>
+#include <list>
 #include <utility>
 
 #include "adapter/torch/allocator.h"
@@ -142,6 +143,24 @@ void Watched::remember(const at::Tensor& tensor, const std::string& name, std::o
     entries_.insert_or_assign(storage_of(part),
                               Entry{std::move(weak), name, layer, WeakTensor(part.getIntrusivePtr()), owner_});
   });
+}
+
+void Watched::without_weak_references(std::span<c10::TensorImpl* const> tensors, const std::function<void()>& work) {
+  struct LetGo {
+    Entry& entry;
+    c10::TensorImpl* tensor;
+    ~LetGo() {
+      entry.tensor = WeakTensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(tensor));
+    }
+  };
+  std::list<LetGo> let_go;
+  for (auto& [storage, entry] : entries_)
+    for (c10::TensorImpl* const tensor : tensors) {
+      if (entry.tensor._unsafe_get_target() != tensor) continue;
+      entry.tensor.reset();
+      let_go.emplace_back(entry, tensor);
+    }
+  work();
 }
 
 void Watched::forget_the_dead() {
@@ -341,7 +360,8 @@ void Watched::bring_home(Owner owner) {
   std::vector<c10::DataPtr> home;
   try {
     for (const auto& storage : away)
-      home.push_back(on_gpu ? GpuStorages::opened()->native(storage->nbytes()) : ordinary_memory(storage->nbytes()));
+      home.push_back(on_gpu ? GpuStorages::opened()->native(storage->nbytes(), storage.get())
+                            : ordinary_memory(storage->nbytes()));
   } catch (const c10::Error& error) {
     refuse(std::string("the allocation failed: ") + error.what_without_backtrace());
   }

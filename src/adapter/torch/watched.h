@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -66,6 +67,9 @@ class Watched {
   std::string name_new_state(const at::Tensor& parameter);
   // Gradients that live now are labelled "conv1.weight.grad". Never throws.
   void name_gradients() noexcept;
+
+  // `work` runs while nothing here has a weak reference to these tensors: torch.utils.swap_tensors refuses others.
+  void without_weak_references(std::span<c10::TensorImpl* const> tensors, const std::function<void()>& work);
 
   bool none() const noexcept { return entries_.empty(); }  // nothing has been watched
 
