@@ -33,6 +33,7 @@ class SnapshotReader {
     if (!traces) throw Malformed{"it has no 'device_traces': it is no result of torch.cuda.memory._snapshot()"};
     std::int64_t most = 0;
     for (std::size_t device = 0; device < traces->size(); ++device) {
+      look();
       std::vector<BlockEvent> events = events_of((*traces)[device]);
       const std::int64_t rise = rise_of(events);
       if (rise <= most) continue;
@@ -60,11 +61,19 @@ class SnapshotReader {
     return found ? values_.text(*found) : std::string_view();
   }
 
+  // Of a list's elements: a pickle may name one list in thousands of places.
+  void look() const {
+    constexpr std::uint64_t most = 50'000'000;
+    if (++looked_at_ > most)
+      throw Malformed{"it has more than 50,000,000 events, frames and blocks; record fewer steps"};
+  }
+
   // The innermost frame of the program's own Python, else of any.
   std::string name_of(Ref event) const {
     std::string_view chosen;
     const std::span<const Ref> frames = list(event, "frames").value_or(std::span<const Ref>());
     for (const Ref frame : frames) {
+      look();
       const std::string_view name = text(frame, "name"), file = text(frame, "filename");
       if (chosen.empty()) chosen = name;
       if (!file.ends_with(".py") || file.find("/torch/") != file.npos) continue;
@@ -77,6 +86,7 @@ class SnapshotReader {
     if (values_.kind(trace) != PickledValues::Kind::list) throw Malformed{"a device's history is no list"};
     std::vector<BlockEvent> events;
     for (const Ref each : values_.items(trace)) {
+      look();
       const std::string_view action = text(each, "action");
       if (action != "alloc" && action != "free_completed") continue;
       const auto address = integer(each, "addr"), bytes = integer(each, "size");
@@ -118,10 +128,12 @@ class SnapshotReader {
     std::map<std::int64_t, std::int64_t> active;
     const std::span<const Ref> segments = list(values_.top(), "segments").value_or(std::span<const Ref>());
     for (const Ref segment : segments) {
+      look();
       if (integer(segment, "device").value_or(0) != static_cast<std::int64_t>(device_)) continue;
       std::int64_t next = integer(segment, "address").value_or(0);
       const std::span<const Ref> blocks = list(segment, "blocks").value_or(std::span<const Ref>());
       for (const Ref block : blocks) {
+        look();
         const std::int64_t bytes = integer(block, "size").value_or(0);
         const std::int64_t address = integer(block, "address").value_or(next);
         if (bytes < 0 || bytes > largest_block || address > INT64_MAX - largest_block)
@@ -195,6 +207,7 @@ class SnapshotReader {
   }
 
   const PickledValues& values_;
+  mutable std::uint64_t looked_at_ = 0;
   std::vector<BlockEvent> events_;
   std::size_t device_ = 0, devices_ = 1;
   Trace trace_;

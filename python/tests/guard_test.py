@@ -594,7 +594,6 @@ class Watching(unittest.TestCase):
                 self.assertTrue(vedette._core.owns(model.weight))
                 guard.bring_home()
                 self.assertFalse(vedette._core.owns(model.weight))
-            self.assertGreater(gc.get_freeze_count(), 0)
         finally:
             gc.unfreeze()
         self.assertTrue(torch.equal(view, model.weight))

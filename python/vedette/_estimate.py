@@ -48,7 +48,7 @@ class _Recorder(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.known, self.living, self.ops, self.parameters = [], {}, [], {}
-        self.in_backward = False
+        self.in_backward = self.has_been_backward = False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -88,9 +88,11 @@ class _Recorder(TorchDispatchMode):
                     if known is not None:
                         known.kind = "gradient"
         self.in_backward = backward
+        self.has_been_backward = self.has_been_backward or backward
         if backward:
             return "backward"
-        return "optimizer" if any(known.persistent for known in writes) else "forward"
+        # Before its backward pass a step writes buffers, which count batches for instance.
+        return "optimizer" if self.has_been_backward and any(known.persistent for known in writes) else "forward"
 
     def _note(self, function, args, kwargs, result, nanoseconds):
         schema, name = function._schema, function._schema.name

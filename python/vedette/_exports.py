@@ -41,21 +41,6 @@ def _parts_of_sparse(tensor):
     return []
 
 
-def _all_objects():
-    """Also those that gc.freeze() has taken out of the collector's lists, as programs do before they fork."""
-    if gc.get_freeze_count() == 0:
-        return gc.get_objects()
-    collects = gc.isenabled()
-    gc.disable()
-    gc.unfreeze()
-    try:
-        return gc.get_objects()
-    finally:
-        gc.freeze()
-        if collects:
-            gc.enable()
-
-
 def held_elsewhere(storages, references=0):
     """Of these addresses of storages, those that others than Python's tensors and autograd have. The caller has `references` to each."""
     holders = {storage: {} for storage in storages}
@@ -68,7 +53,9 @@ def held_elsewhere(storages, references=0):
             explained[id(holder)] += by_autograd
 
     with torch._C.DisableTorchFunctionSubclass():
-        for found in _all_objects():
+        if gc.get_freeze_count():  # the collector lists no frozen object; to freeze again would keep garbage for ever
+            gc.unfreeze()
+        for found in gc.get_objects():
             if issubclass(type(found), torch.UntypedStorage):
                 holds(found._cdata, found)
             if not issubclass(type(found), torch.Tensor):

@@ -299,6 +299,7 @@ void ask(const AskOptions& options) {
   if (!options.sql.empty()) {
     if (!options.question.empty())
       throw malformed("--sql is a question of its own; leave '" + options.question + "' out");
+    if (!options.groups.empty()) throw malformed("--sql groups its rows itself; leave --group out");
     table = by_sql(options);
   } else {
     const auto* const found = std::find_if(std::begin(questions), std::end(questions),

@@ -25,6 +25,7 @@ namespace {
 struct Options {
   std::string path, format, output;
   std::optional<std::string> steps;  // "10", or the first and the last: "10,12"
+  bool has_object = false;
   ExportOptions to;
 };
 
@@ -65,6 +66,13 @@ void write_all_tables(const Options& options) {
 }
 
 void run(Options options) {
+  const auto goes_with = [&](bool given, const char* option, std::string_view format) {
+    if (given && options.format != format)
+      throw malformed(fmt::format("{} goes with --to {}; leave it out", option, format));
+  };
+  goes_with(options.steps.has_value(), "--steps", "perfetto");
+  goes_with(!options.to.table.empty(), "--table", "csv");
+  goes_with(options.has_object, "--object", "oracle-general");
   if (options.steps) options.to.steps = steps_of(*options.steps);
   const bool to_terminal = options.output == "-";
   if (options.format == "csv" && options.to.table.empty()) {
@@ -114,10 +122,13 @@ void add_export(CLI::App& app) {
   verb->add_option(
       "--steps", options->steps,
       "perfetto: one step, or the first and the last (10,12 or 10 12); else the one that stands for the others");
-  verb->add_option("--object", options->to.object.value, "oracle-general: bytes of an object")
-      ->default_str("2MiB")
-      ->transform(size_from_1);
-  verb->callback([options] { run(*options); });
+  auto* const object = verb->add_option("--object", options->to.object.value, "oracle-general: bytes of an object")
+                           ->default_str("2MiB")
+                           ->transform(size_from_1);
+  verb->callback([options, object] {
+    options->has_object = object->count() > 0;
+    run(*options);
+  });
 }
 
 }  // namespace vedette::cli

@@ -184,13 +184,11 @@ Subject subject_of(const FitsOptions& options, const Trace& recorded) {
   return subject;
 }
 
-std::vector<Bytes> sizes_of(const FitsOptions& options, const Trace& trace, const Machine& machine, const Needs& needs,
-                            bool is_card) {
+std::vector<Bytes> sizes_of(const FitsOptions& options, const Machine& machine, const Needs& needs, bool is_card) {
   const auto [peak, whole, least] = needs;
   const Bytes of_machine = machine.tiers[0].capacity;
   std::vector<Bytes> sizes;
-  if (!options.memory.empty()) sizes.push_back(read_size(options.memory, trace));
-  if (options.memory.empty() && of_machine < (is_card ? peak : whole)) sizes.push_back(of_machine);
+  if (!options.memory.empty() || of_machine < (is_card ? peak : whole)) sizes.push_back(of_machine);
   sizes.push_back(whole);
   for (const int percent : {80, 60, 50, 40, 30, 25, 20, 15, 10})  // as --memory reads them, so that none stands twice
     sizes.push_back({static_cast<std::uint64_t>(static_cast<double>(peak.value) * percent / 100)});
@@ -288,26 +286,26 @@ void run(const FitsOptions& options) {
   const Trace recorded = step_of(options.run);
   std::optional<Batches> batches;
   if (!options.also.empty()) batches.emplace(read_batches(options, recorded));
-  const Subject subject = subject_of(options, recorded);
+  if (!options.host.empty() && options.card.empty())
+    throw malformed("--host is the host memory beside a --card; a --machine has its own, so leave --host out");
+  Subject subject = subject_of(options, recorded);
   print_assumptions(recorded, options.json);
   const bool is_card = !options.card.empty();
+  if (!options.memory.empty()) subject.machine.tiers[0].capacity = read_size(options.memory, recorded);
   const Bytes has = subject.machine.tiers[0].capacity;
+  const Needs needs = needs_of(recorded, subject.machine);
   if (!options.memory.empty()) {
-    Machine asked = subject.machine;
-    asked.tiers[0].capacity = read_size(options.memory, recorded);
-    const Bytes room = asked.tiers[0].capacity, least = fewest_of(asked);
-    if (room < least && least > largest_op_bytes(recorded))
+    if (has < needs.least && needs.least > largest_op_bytes(recorded))
       throw Failure(
           {Cause::infeasible,
            fmt::format("a session of {} takes {} of fast memory at least, and there are {}; give it that many",
-                       recorded.name, readable_exactly(least), readable_exactly(room))});
-    require_room(recorded, asked);
+                       recorded.name, readable_exactly(needs.least), readable_exactly(has))});
+    require_room(recorded, subject.machine);
   }
-  const Needs needs = needs_of(recorded, subject.machine);
   std::vector<Answer> answers;
   {
     const Progress progress("fits", "plans of " + recorded.name);
-    std::vector<Bytes> sizes = sizes_of(options, recorded, subject.machine, needs, is_card);
+    std::vector<Bytes> sizes = sizes_of(options, subject.machine, needs, is_card);
     std::reverse(sizes.begin(), sizes.end());
     for (const Bytes size : sizes)
       answers.push_back(answer(subject, size, answers.empty() ? nullptr : &answers.back()));
@@ -315,9 +313,8 @@ void run(const FitsOptions& options) {
   }
   std::optional<Largest> batch;
   if (batches) {
-    const Bytes memory = options.memory.empty() ? has : read_size(options.memory, recorded);
-    batch = {.whole = batches->largest(memory, [](const Trace& t) { return peak_bytes(t); }),
-             .op = batches->largest(memory, [](const Trace& t) { return largest_op_bytes(t); })};
+    batch = {.whole = batches->largest(has, [](const Trace& t) { return peak_bytes(t); }),
+             .op = batches->largest(has, [](const Trace& t) { return largest_op_bytes(t); })};
   }
   if (!options.json) return print_answer(subject, needs, answers, batch, is_card, rated);
   nlohmann::json out{{"step", recorded.name},

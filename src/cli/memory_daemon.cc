@@ -29,7 +29,7 @@ void MemoryDaemon::serve(const std::atomic<bool>& over) {
   std::vector<pollfd> ready;
   std::vector<share::ClientId> whose;
   while (!over.load(std::memory_order_relaxed)) {  // nothing else is passed with it
-    ready.assign(1, {.fd = listening_.get(), .events = POLLIN, .revents = 0});
+    ready.assign(1, {.fd = accepts_ ? listening_.get() : -1, .events = POLLIN, .revents = 0});
     whose.assign(1, 0);
     for (const auto& [id, client] : clients_) {
       ready.push_back({.fd = client.socket.get(), .events = POLLIN, .revents = 0});
@@ -41,6 +41,7 @@ void MemoryDaemon::serve(const std::atomic<bool>& over) {
     if (ready[0].revents != 0) welcome();
     if (now() - ticked >= Nanoseconds{std::int64_t{tick_ms} * 1'000'000}) {
       ticked = now();
+      accepts_ = true;
       deliver(office_.tick(ticked));
     }
     flush();
@@ -49,6 +50,7 @@ void MemoryDaemon::serve(const std::atomic<bool>& over) {
 
 void MemoryDaemon::welcome() {
   auto socket = accept_from(listening_.get());
+  accepts_ = socket.ok();  // without a descriptor to be had the client goes on waiting, and poll() would return at once
   if (!socket || clients_.size() >= most_clients) return;
   const std::uint32_t pid = peer_pid(socket->get());
   clients_.emplace(++last_, Client{.socket = std::move(socket).value(), .pid = pid});

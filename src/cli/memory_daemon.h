@@ -37,6 +37,7 @@ class MemoryDaemon {
   void forget(share::ClientId id);
 
   Fd listening_;
+  bool accepts_ = true;  // else none until the next tick
   share::Office office_;
   share::ClientId last_ = 0;
   std::map<share::ClientId, Client> clients_;

@@ -128,20 +128,21 @@ void make_plan(const PlanOptions& options) {
        settled_output = optional_output(options.settled, inputs_of(options));
   const Subject subject = read_subject(options);
   const Plan plan = plan_of(options, subject);
-  if (!options.explain.empty()) {
-    const std::vector<std::string> sentences =
-        explain(plan.order.empty() ? subject.trace : reordered(subject.trace, plan.order), subject.machine, plan,
-                options.explain);
-    subject.print();
-    for (const std::string& sentence : sentences) print("{}\n", sentence);
-    return;
-  }
+  std::vector<std::string> sentences;
+  if (!options.explain.empty())
+    sentences = explain(plan.order.empty() ? subject.trace : reordered(subject.trace, plan.order), subject.machine,
+                        plan, options.explain);
   if (output) {
     output->stream() << format_plan(plan);
     output->finish();
   }
   std::optional<Replayed> settled;
   if (settled_output) settled = settle(options, subject, *settled_output);
+  if (!options.explain.empty()) {
+    subject.print();
+    for (const std::string& sentence : sentences) print("{}\n", sentence);
+    return;
+  }
   Bytes moved;
   for (const Move& move : plan.moves) {
     if (move.verb == Verb::fetch) moved += bytes_of(move.extent, subject.trace);
@@ -303,6 +304,10 @@ void add_check(CLI::App& app) {
     if (!of_run->any()) return judge(*options);
     if (!options->plan.empty())
       throw malformed("--peak, --stall and --planned are of a recorded run; leave the plan out");
+    if (options->fast || !options->machine.empty())
+      throw malformed(
+          "--peak, --stall and --planned are of a recorded run, which had a machine and its memory; leave "
+          "--machine and --fast-memory out");
     check_run(options->trace, *of_run);
   });
 }

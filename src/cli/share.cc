@@ -123,6 +123,8 @@ void print_shares(const std::vector<share::Policy>& policies, const std::vector<
 }
 
 void run(const ShareOptions& options) {
+  if (options.jobs == made_list && !options.machine.empty())
+    throw bad_share("--machine is for recordings in a list of jobs, and salus has none; leave it out");
   const auto capacity = vedette::read_size(options.memory);
   if (!capacity) throw bad_share("--memory '" + options.memory + "' is no size; write 16GiB or 512MiB");
   const auto link = options.link.empty() ? std::optional<std::uint64_t>{0} : read_speed(options.link);

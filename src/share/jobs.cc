@@ -162,6 +162,7 @@ Result<std::vector<ListedJob>> parse_jobs(std::string_view csv, const OfRecordin
   auto head = read_head(next_piece(csv, '\n'));
   if (!head) return head.error();
   std::vector<ListedJob> jobs;
+  std::uint64_t iterations = 0;
   for (std::size_t number = 2; !csv.empty(); ++number) {
     std::string_view line = trimmed(next_piece(csv, '\n'));
     if (line.empty() || line.starts_with('#')) continue;
@@ -171,6 +172,10 @@ Result<std::vector<ListedJob>> parse_jobs(std::string_view csv, const OfRecordin
     for (const std::size_t column : *head) cells[column] = trimmed(next_piece(line, ','));
     auto job = read_job(cells, number, of_recording);
     if (!job) return job.error();
+    constexpr std::uint64_t most_iterations = 1'000'000'000;  // a minute of simulation
+    if (job->iterations > most_iterations - std::min(iterations, most_iterations))
+      return wrong(number, "the jobs take more than 1,000,000,000 iterations in all; give longer ones, fewer times");
+    iterations += job->iterations;
     jobs.push_back(*std::move(job));
   }
   if (jobs.empty()) return wrong(2, "there is no job");

@@ -60,7 +60,7 @@ Result<StoreFile> open_file(const std::string& directory, bool direct) {
     if (file.fd) return file;
     if (errno != EINVAL) return file_error(directory, errno);
   }
-  // Bytes are on the disk when their write ends: the kernel tells nobody of a later failure.
+  // Bytes are on the disk when their write ends: a later failure would go unseen.
   StoreFile file{open_nameless(directory, O_DSYNC), false};
   if (!file.fd) return file_error(directory, errno);
   return file;

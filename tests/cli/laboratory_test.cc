@@ -102,8 +102,11 @@ TEST(Fits, SaysWhetherAStepFitsAndHowFastItIsWithLess) {
   ASSERT_EQ(on_card["ideal_ns"].size(), 2u) << "a slow and a fast estimate";
   EXPECT_GT(on_card["ideal_ns"][0], on_card["ideal_ns"][1]);
   const std::string text = vedette("fits " + toy("unet") + " --machine h100-pcie5 --memory 40%").output;
-  EXPECT_THAT(text,
-              AllOf(HasSubstr("are the least that works"), HasSubstr("all of it fits"), HasSubstr("no plan passes")));
+  EXPECT_THAT(text, AllOf(HasSubstr("are the least that works"), HasSubstr("it runs under a guard"),
+                          HasSubstr("no plan passes")));
+  const std::string json = " --machine h100-pcie5 --json --memory ";
+  EXPECT_FALSE(nlohmann::json::parse(vedette("fits " + toy("unet") + json + "40%").output)["fits"]);
+  EXPECT_TRUE(nlohmann::json::parse(vedette("fits " + toy("unet") + json + "100%").output)["fits"]);
 }
 
 // Elsewhere the step takes so long: the same moves hide behind more time. A pool needs no less than what lives.
@@ -147,7 +150,8 @@ TEST(Fits, RefusesWhatItCannotAnswer) {
   expect_one_sentence(vedette("fits"), 2, "a recording, or --list, is required");
   expect_one_sentence(vedette("fits " + trace + " --card h10"), 1, "there is no card 'h10'");
   expect_one_sentence(vedette("fits " + trace + " --card h100 --machine gh200"), 1, "leave one out");
-  expect_one_sentence(vedette("fits " + trace + " --memory 1"), 1, "needs");
+  expect_one_sentence(vedette("fits " + trace + " --memory 1"), 1, "of fast memory at least, and there are 1 bytes");
+  expect_one_sentence(vedette("fits " + trace + " --host 1GiB"), 1, "--host is the host memory beside a --card");
   expect_one_sentence(vedette("fits " + told::record_run("least.vedette", 3) + " --memory 256KiB"), 1,
                       "takes 512.0 KiB (524288 bytes) of fast memory at least, and there are 256.0 KiB");
   expect_one_sentence(vedette("fits " + trace + " --disk fast"), 1, "is no speed; write 2GB/s or 500MB/s");
@@ -466,6 +470,10 @@ TEST(PlanCommand, SaysInSentencesWhyATensorMoves) {
                     HasSubstr("leaves gpu for host, because nobody uses it before op"),
                     HasSubstr("is fetched from host, because")));
   EXPECT_EQ(vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain 5").output, story.output);
+  const std::string plan = written("explained.json", "");
+  EXPECT_EQ(vedette("plan " + toy("chain4") + " --fast 60% --policy belady --explain 5 -o " + plan).output,
+            story.output);
+  EXPECT_GT(std::filesystem::file_size(plan), 0u) << "the plan was explained, and not written";
   EXPECT_THAT(vedette("plan " + toy("chain4") + " --explain x1").output,
               HasSubstr("It never moves: all that lives at once"));
   expect_one_sentence(vedette("plan " + toy("chain4") + " --explain x99"), 1,

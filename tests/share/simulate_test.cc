@@ -246,6 +246,10 @@ TEST(List, HasDefaultsAndNamesTheLineThatIsWrong) {
   EXPECT_THAT(refused(head + "a,10,0.5,1GiB\n"), HasSubstr("line 2: it has another number of columns"));
   EXPECT_THAT(refused(head + "a,10,0.5,1GiB,3GB\n"), HasSubstr("line 2: '3GB' of ephemeral is no size"));
   EXPECT_THAT(refused(head + "a,0,0.5,1GiB,3GiB\n"), HasSubstr("'0' of iterations is no number from 1"));
+  const std::string long_job = "a,600000000,0.0000001,1GiB,1GiB\n";
+  EXPECT_EQ(refused(head + long_job), "");
+  EXPECT_THAT(refused(head + long_job + long_job),
+              HasSubstr("line 3: the jobs take more than 1,000,000,000 iterations"));
   EXPECT_THAT(refused(head + "a,10,nan,1GiB,3GiB\n"), HasSubstr("'nan' of iteration_s"));
   EXPECT_THAT(refused(head + "a,10,,1GiB,3GiB\n"), HasSubstr("it has no iteration_s"));
   EXPECT_THAT(refused("name,iterations,iteration_s,persistent,ephemeral,floor\na,1,1,1GiB,1GiB,3GiB\n"),

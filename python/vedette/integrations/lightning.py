@@ -3,7 +3,8 @@
     from vedette.integrations.lightning import VedetteCallback
     trainer = lightning.Trainer(..., callbacks=[VedetteCallback("2GiB", slow="nvme:/data")])
 
-A step of the guard is a step of the optimizer, all of its accumulation included. Validation and checkpoints run between steps.
+A step of the guard is a step of the optimizer, all of its accumulation included. Validation and checkpoints run between steps, but for
+those that the Trainer runs in the middle of an accumulation.
 """
 
 import functools
@@ -65,7 +66,7 @@ class VedetteCallback(Callback):
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if trainer.global_step != self._optimizer_steps:
             self._end_step()
-            if (batch_idx + 1) % trainer.log_every_n_steps == 0:
+            if getattr(trainer._logger_connector, "should_update_logs", True):  # the Trainer logs after this batch
                 pl_module.log_dict(figures_of(self.guard), on_step=True, on_epoch=False)
 
     def on_train_epoch_end(self, trainer, pl_module):
