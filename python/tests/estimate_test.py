@@ -171,14 +171,16 @@ class Estimate(unittest.TestCase):
 
     def test_answers_for_a_size_and_a_card(self):
         run = Run(*models["gpt"])
-        answer = vedette.estimate(run.one_step, card="l40s", memory="20MiB", host="64GiB")
-        self.assertIn(20 << 20, [row["memory_bytes"] for row in answer["rows"]])
-        self.assertTrue(answer["fits"])
+        small = vedette.estimate(run.one_step, card="l40s", memory="20MiB", host="64GiB")
+        self.assertIn(20 << 20, [row["memory_bytes"] for row in small["rows"]])
+        self.assertGreater(small["peak_bytes"], 20 << 20)
+        self.assertFalse(small["fits"])
+        self.assertTrue(vedette.estimate(run.one_step, card="l40s", memory="4GiB")["fits"])
 
     def test_refuses_what_it_cannot_answer_with_a_sentence(self):
         layer = torch.nn.Linear(256, 256)
         step = lambda: layer(torch.ones(256, 256)).sum().backward()  # noqa: E731
-        for options, sentence in ((dict(card="h1000"), "there is no card 'h1000'"), (dict(memory=1), "needs"),
+        for options, sentence in ((dict(card="h1000"), "there is no card 'h1000'"), (dict(memory=1), "takes .* of fast memory at least, and there are 1 bytes"),
                                   (dict(disk="fast"), "is no speed; write 2GB/s")):
             with self.subTest(**options), self.assertRaisesRegex(vedette.Failure, sentence):
                 vedette.estimate(step, **options)
