@@ -222,9 +222,10 @@ bool Memory::may_be_dropped(const void* memory) const noexcept {
   return found != arena_.tensors().end() && !found->second.small;
 }
 
+// What a recipe's kernel exports or holds, it has exported or held in its op, too.
 void Memory::others_write(const void* memory) {
   Recomputer* const recomputer = steps_.drops().recomputer();
-  if (recomputer == nullptr) return;
+  if (recomputer == nullptr || RecipeRuns::run_here()) return;
   std::optional<std::uint32_t> written;
   {
     const std::lock_guard lock(mutex_);
@@ -236,7 +237,7 @@ void Memory::others_write(const void* memory) {
 }
 
 Result<std::optional<ChunkRange>> Memory::hold(const void* memory, std::chrono::milliseconds patience) {
-  Recomputer* const recomputer = steps_.drops().recomputer();
+  Recomputer* const recomputer = RecipeRuns::run_here() ? nullptr : steps_.drops().recomputer();
   const bool made_first = recomputer != nullptr && executor_->traits().whole_tensors;
   ChunkRange chunks;
   std::vector<std::uint32_t> written;  // tensors that are recomputed from it are made before

@@ -4,6 +4,9 @@
 #include <utility>
 
 namespace vedette::detail {
+namespace {
+thread_local int running_here = 0;  // recipes
+}
 
 void RecipeRuns::add(Run run) {
   for (const std::size_t k : run.made) made_[k].last = runs_.size();
@@ -54,12 +57,16 @@ RecipeRuns::Outcome RecipeRuns::run(std::size_t number, Before before) {
     places.push_back({.was = each.was, .bytes = each.bytes, .now = piece.now + (each.was - piece.was)});
   }
   if (!scratch_.begin_recipe(run.sources, pieces)) return Outcome::no_room;
+  ++running_here;
   const bool made = run.recipe->run(places);
+  --running_here;
   scratch_.end_recipe(run.sources, pieces);
   for (const std::size_t k : run.made)
     if (scratch_.queues_recipes() && !made_[k].stays && made_[k].last == number) give_back(made_[k]);
   return made ? Outcome::made : Outcome::refused;
 }
+
+bool RecipeRuns::run_here() noexcept { return running_here > 0; }
 
 RecipeRuns::Outcome RecipeRuns::run(Before before) {
   Outcome outcome = Outcome::made;

@@ -54,6 +54,7 @@ class RecipeRuns {
   enum class Outcome : std::uint8_t { made, no_room, refused };
   Outcome run(Before before);
   void give_back();
+  static bool run_here() noexcept;  // a recipe runs on this thread, which holds making_
 
  private:
   bool take(Made& made, Before before);

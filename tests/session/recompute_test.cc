@@ -60,6 +60,8 @@ TEST(Recompute, EndsWithTheSameBytesInAnyBudget) {
 
 // --- one step, by hand -----------------------------------------------------------------------------------------------
 
+std::function<void(const void* operand)> in_recipes;  // that run
+
 // What `body` makes of its operands, again; the last operand is the result.
 class Again final : public Recipe {
  public:
@@ -75,6 +77,7 @@ class Again final : public Recipe {
       at.push_back(reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(lies)));
     }
     if (reinterpret_cast<const std::byte*>(at.back()) == operands_.back()) return false;  // not where it is wanted
+    if (in_recipes) in_recipes(at.front());
     body_(at, count_);
     return true;
   }
@@ -270,6 +273,20 @@ TEST(Recompute, ForgetsNothingThatIsWrittenWithoutAnOp) {
       }
     });
   }
+}
+
+// As a kernel in Python does that uses numpy.
+TEST(Recompute, LetsARecipeExportAndHoldItsOperands) {
+  const auto session = open(room, Recompute::always);
+  ByHand program(*session);
+  in_recipes = [&](const void* operand) {
+    session->others_write(operand);
+    const auto held = session->resident(operand);
+  };
+  for (int i = 0; i < 6; ++i) program.step();
+  in_recipes = nullptr;
+  EXPECT_TRUE(program.all_right);
+  EXPECT_GT(session->counters().bytes_recomputed.value, 0u);
 }
 
 TEST(Recompute, MakesAllBeforeAnOpThatThePlanDoesNotHave) {
