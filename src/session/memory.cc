@@ -222,7 +222,7 @@ bool Memory::may_be_dropped(const void* memory) const noexcept {
   return found != arena_.tensors().end() && !found->second.small;
 }
 
-// What a recipe's kernel exports or holds, it has exported or held in its op, too.
+// The kernel of a recipe exports and holds again what its op has exported and held.
 void Memory::others_write(const void* memory) {
   Recomputer* const recomputer = steps_.drops().recomputer();
   if (recomputer == nullptr || RecipeRuns::run_here()) return;
