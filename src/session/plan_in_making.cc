@@ -14,11 +14,11 @@ PlanInMaking::PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft
   start();
 }
 
-PlanInMaking::PlanInMaking(std::uint64_t bucket, StepPlan replacement, const Machine& machine, const Executor& executor,
+PlanInMaking::PlanInMaking(std::uint64_t bucket, StepPlan replacement, std::unique_ptr<StepPlan::Draft> draft,
                            Meanwhile meanwhile)
     : bucket_(bucket),
       replacement_(std::move(replacement)),
-      draft_(replacement_->begin(machine, executor)),
+      draft_(std::move(draft)),
       patient_(meanwhile == Meanwhile::steps_without_plan) {
   start();
 }

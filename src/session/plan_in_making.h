@@ -23,8 +23,7 @@ class PlanInMaking {
   // `bucket`: the id of the one whose plan it will be. Where no thread can be started, the calling thread makes it.
   PlanInMaking(std::uint64_t bucket, std::unique_ptr<StepPlan::Draft> draft, Meanwhile meanwhile);
   // of a step whose ops are other parts than the bucket's plan has, or for another size of fast memory
-  PlanInMaking(std::uint64_t bucket, StepPlan replacement, const Machine& machine, const Executor& executor,
-               Meanwhile meanwhile);
+  PlanInMaking(std::uint64_t bucket, StepPlan replacement, std::unique_ptr<StepPlan::Draft> draft, Meanwhile meanwhile);
   ~PlanInMaking();  // waits until the plan is made or given up
   PlanInMaking(const PlanInMaking&) = delete;
   PlanInMaking& operator=(const PlanInMaking&) = delete;
@@ -33,9 +32,6 @@ class PlanInMaking {
   // Of fast memory, for which it is made.
   void made_for(std::uint32_t frames) noexcept { frames_ = frames; }
   std::uint32_t frames() const noexcept { return frames_; }
-  // It only moves, since a search for recomputations takes long: one with them is to follow it.
-  void moves_alone() noexcept { moves_alone_ = true; }
-  bool is_of_moves_alone() const noexcept { return moves_alone_; }
   // Whether it is there. The first time a bucket's first plan is waited for, as long as steps without one would lose,
   // and the plan of a replacement, which comes once.
   bool is_made_soon();
@@ -52,7 +48,6 @@ class PlanInMaking {
 
   std::uint64_t bucket_;
   std::uint32_t frames_ = 0;
-  bool moves_alone_ = false;
   std::optional<StepPlan> replacement_;  // its policy is the draft's
   std::unique_ptr<StepPlan::Draft> draft_;
   std::atomic<bool> given_up_{false};

@@ -33,38 +33,30 @@ void PlanMaking::make_plan(Bucket& bucket) {
   plan_is_made(bucket, bucket.plan.prepare(machine_, *executor_));
 }
 
-// A search for recomputations takes tens of seconds where a step has many ops. A GPU goes on meanwhile, by a plan that
-// only moves.
-//
+// A search for recomputations takes up to tens of seconds where a step has many ops. Its first plan has a part of one;
+// the whole search follows beside the program.
+std::unique_ptr<StepPlan::Draft> PlanMaking::draft_of(StepPlan& plan, Search search) {
+  constexpr std::chrono::milliseconds first_search{700};
+  auto draft = plan.begin(machine_, *executor_);
+  if (search == Search::first && machine_.can_recompute && !executor_->traits().replays)
+    draft->search_time = first_search;
+  return draft;
+}
+
 // The program waits for the plan, but not for ever: in that time several steps without one would have run. Where it is
 // not there by then, steps go on without, until one begins that finds it.
-bool PlanMaking::searches_long(const Bucket& bucket) const noexcept {
-  constexpr std::size_t many_ops = 500;
-  return machine_.can_recompute && executor_->traits().times_later && bucket.ops() >= many_ops &&
-         !executor_->traits().replays;
-}
-
 void PlanMaking::make_first_plan(Bucket& bucket) {
-  const bool takes_long = searches_long(bucket);
-  if (takes_long) machine_.can_recompute = false;
-  const bool is_there = make_plan_in_time(bucket);
-  if (!takes_long) return;
-  machine_.can_recompute = true;
-  if (is_there) begin_plan(bucket, PlanInMaking::Meanwhile::steps_by_plan_before);
-}
-
-bool PlanMaking::make_plan_in_time(Bucket& bucket) {
   constexpr Nanoseconds least{5'000'000'000};
   constexpr std::int64_t steps = 8;
-  if (executor_->traits().replays) return make_plan(bucket), true;
+  if (executor_->traits().replays) return make_plan(bucket);
   Nanoseconds patience;
   for (const Nanoseconds time : bucket.plan.least_times()) patience += time;
   patience = std::max(least, Nanoseconds{patience.value * steps});
-  begin_plan(bucket, PlanInMaking::Meanwhile::steps_by_plan_before);
-  if (!making_.back()->is_made_within(std::chrono::nanoseconds(patience.value))) return bucket.waits_for_plan(), false;
+  begin_plan(bucket, PlanInMaking::Meanwhile::steps_by_plan_before, Search::first);
+  if (!making_.back()->is_made_within(std::chrono::nanoseconds(patience.value))) return bucket.waits_for_plan();
   const std::unique_ptr<PlanInMaking> made = std::move(making_.back());
   making_.pop_back();
-  return take_plan(*made), true;
+  take_plan(*made);
 }
 
 // Steps go on by the plan before, or, where the bucket has none yet, as steps without a plan do. The plan of a program
@@ -73,13 +65,13 @@ void PlanMaking::make_plan_beside(Bucket& bucket) {
   if (bucket.plan.goes_back() || executor_->traits().replays) return make_plan(bucket);
   const bool first = bucket.runs() == 0;
   if (first) bucket.waits_for_plan();
-  begin_plan(bucket,
-             first ? PlanInMaking::Meanwhile::steps_without_plan : PlanInMaking::Meanwhile::steps_by_plan_before);
+  first ? begin_plan(bucket, PlanInMaking::Meanwhile::steps_without_plan, Search::first)
+        : begin_plan(bucket, PlanInMaking::Meanwhile::steps_by_plan_before, Search::whole);
 }
 
-void PlanMaking::begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile) {
+void PlanMaking::begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile, Search search) {
   size_machine_for(bucket);
-  add(std::make_unique<PlanInMaking>(bucket.id(), bucket.plan.begin(machine_, *executor_), meanwhile));
+  add(std::make_unique<PlanInMaking>(bucket.id(), draft_of(bucket.plan, search), meanwhile));
 }
 
 // Plans that were made as if no other came between their steps are made anew. Published policies know no turns.
@@ -115,8 +107,9 @@ void PlanMaking::take_plan(PlanInMaking& made) {
   if (executor_->traits().whole_tensors) executor_->forget_plan();
   bucket->made_for(made.frames());
   if (made.frames() != frames()) plans_due_ = true;
+  const bool cut_short = draft->cut_short;
   plan_is_made(*bucket, bucket->plan.finish(std::move(draft)));
-  if (made.is_of_moves_alone()) begin_plan(*bucket, PlanInMaking::Meanwhile::steps_by_plan_before);
+  if (cut_short) begin_plan(*bucket, PlanInMaking::Meanwhile::steps_by_plan_before, Search::whole);
   give_back_unused(bucket->ops());
 }
 
@@ -154,7 +147,8 @@ void PlanMaking::replace_by(Bucket& bucket, StepPlan cut) {
     return make_plan(bucket);
   }
   size_machine_for(bucket);
-  add(std::make_unique<PlanInMaking>(bucket.id(), std::move(cut), machine_, *executor_,
+  auto draft = draft_of(cut, Search::whole);
+  add(std::make_unique<PlanInMaking>(bucket.id(), std::move(cut), std::move(draft),
                                      PlanInMaking::Meanwhile::steps_without_plan));
 }
 
@@ -257,12 +251,9 @@ void PlanMaking::plan_for_size() {
       return;
     }
     size_machine_for(*bucket);
-    const bool can_recompute = machine_.can_recompute, moves_alone = searches_long(*bucket);
-    machine_.can_recompute = can_recompute && !moves_alone;
-    add(std::make_unique<PlanInMaking>(bucket->id(), std::move(resized), machine_, *executor_,
+    auto draft = draft_of(resized, Search::first);
+    add(std::make_unique<PlanInMaking>(bucket->id(), std::move(resized), std::move(draft),
                                        PlanInMaking::Meanwhile::steps_by_plan_before));
-    if (moves_alone) making_.back()->moves_alone();
-    machine_.can_recompute = can_recompute;
   }
 }
 

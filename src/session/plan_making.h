@@ -70,9 +70,9 @@ class PlanMaking : PartOfSession {
  private:
   std::uint32_t frames_of(Bytes budget) const noexcept;
   void size_machine_for(Bucket& bucket);
-  bool searches_long(const Bucket& bucket) const noexcept;
-  bool make_plan_in_time(Bucket& bucket);  // false: it is not there yet
-  void begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile);
+  enum class Search { first, whole };  // in little time, where a whole one would take long; as long as it takes
+  std::unique_ptr<StepPlan::Draft> draft_of(StepPlan& plan, Search search);
+  void begin_plan(Bucket& bucket, PlanInMaking::Meanwhile meanwhile, Search search);
   void add(std::unique_ptr<PlanInMaking> made);
   void replace_plan(Bucket& bucket, StepPlan replacement);
   void plan_is_made(Bucket& bucket, const Result<void>& made);

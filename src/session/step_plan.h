@@ -7,6 +7,7 @@
 // Lock rule: not thread safe; the session's lock guards it. Only the op thread changes it, so that thread reads
 // without.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -84,6 +85,8 @@ class StepPlan {
     // Of the units' wishes. Where it is not chosen yet: hints, if the step takes no longer so, and rules, if there is a
     // plan that keeps them.
     std::optional<Heeded> heeded = {};
+    std::chrono::nanoseconds search_time{};  // of a processor, for each question to the policy; 0: as it likes
+    bool cut_short = false;                  // it might have found a better plan in more time
 
     void make() noexcept;  // takes long
     const Trace& planned_trace() const noexcept { return fitting ? *fitting : units.trace; }
@@ -95,6 +98,7 @@ class StepPlan {
     Draft another() const;               // of the same step, by a policy of its own
     void take(Draft&& better) noexcept;  // its plan
     Result<Plan> ask_policy(const Trace& trace, const Machine& assumed);
+    Result<Plan> ask_in_time(const Trace& trace, const Machine& assumed);
     Result<Plan> plan_like_others() const;
     void make_in_places();
     bool make_in_room(std::uint32_t percent);  // false: its plan has no places

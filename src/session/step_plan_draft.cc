@@ -1,10 +1,12 @@
 // A plan is made, by whatever thread: see step_plan.h.
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 
 #include "base/given_up.h"
 #include "base/readable.h"
+#include "base/time_limit.h"
 #include "moves/place_waits.h"
 #include "moves/planned_places.h"
 #include "pack/large_ops.h"
@@ -31,13 +33,21 @@ bool leaves_fetches_to_ops(const Plan& plan) {
 
 }  // namespace
 
+Result<Plan> StepPlan::Draft::ask_in_time(const Trace& trace, const Machine& assumed) {
+  if (search_time.count() == 0) return policy->prepare(trace, assumed);
+  const TimeLimit limit(TimeLimit::Clock::now() + std::chrono::hours(1), search_time);
+  Result<Plan> made = policy->prepare(trace, assumed);
+  cut_short = cut_short || TimeLimit::is_over();
+  return made;
+}
+
 Result<Plan> StepPlan::Draft::ask_policy(const Trace& trace, const Machine& assumed) {
   const auto placed = with_wishes(trace, assumed, units.wishes, heeded.value_or(Heeded::none));
-  if (!placed) return policy->prepare(trace, assumed);
+  if (!placed) return ask_in_time(trace, assumed);
   if (placed->slow_lacks.value > 0)
     return Error{.cause = Cause::infeasible,
                  .message = "slow memory lacks " + readable(placed->slow_lacks) + " for what is to stay there"};
-  Result<Plan> rest = policy->prepare(placed->trace, placed->machine);
+  Result<Plan> rest = ask_in_time(placed->trace, placed->machine);
   if (!rest) return rest;
   return with_placed(*placed, trace, *std::move(rest));
 }
@@ -54,7 +64,8 @@ StepPlan::Draft StepPlan::Draft::another() const {
           .machine = machine,
           .policy = make_policy(options.policy, options.seed),
           .places = places,
-          .heeded = heeded};
+          .heeded = heeded,
+          .search_time = search_time};
 }
 
 void StepPlan::Draft::take(Draft&& better) noexcept {
@@ -63,6 +74,7 @@ void StepPlan::Draft::take(Draft&& better) noexcept {
   fitting = std::move(better.fitting);
   plan = std::move(better.plan);
   heeded = better.heeded;
+  cut_short = cut_short || better.cut_short;
 }
 
 void StepPlan::Draft::make() noexcept {

@@ -2,6 +2,7 @@
 // too, and keeps the one that was measured better.
 #include <gtest/gtest.h>
 
+#include "base/time_limit.h"
 #include "policy/vedette/features.h"
 #include "policy/vedette/machines.h"
 #include "policy/vedette/prices.h"
@@ -84,6 +85,15 @@ TEST_F(RecomputingTrials, SayWhatIsRecomputedAndWhatMovesOtherwise) {
   ASSERT_EQ(plan_.reasons.size(), 2U);
   EXPECT_NE(plan_.reasons[0].find("are dropped and recomputed in a step, which takes"), std::string::npos);
   EXPECT_NE(plan_.reasons[1].find("the best plan found that recomputes nothing moves"), std::string::npos);
+}
+
+TEST_F(RecomputingTrials, BeginAnewAfterAPlanThatHadNoTime) {
+  const auto policy = make_policy("vedette", 1);
+  {
+    const TimeLimit none(TimeLimit::Clock::now());
+    EXPECT_NE(policy->prepare(trace_, machine_).value(), plan_);
+  }
+  EXPECT_EQ(policy->prepare(trace_, machine_).value(), plan_);
 }
 
 // A convolution's result is needed once more, by an op that fills the memory with its source, a gradient that comes and

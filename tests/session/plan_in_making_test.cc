@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/given_up.h"
+#include "base/time_limit.h"
 #include "session/buckets.h"
 #include "session/idle_executor.h"
 
@@ -43,6 +44,16 @@ class Endless final : public Policy {
   std::string_view name() const noexcept override { return "endless"; }
   Result<Plan> prepare(const Trace&, const Machine&) override {
     while (!MayBeGivenUp::is_given_up()) std::this_thread::yield();
+    return Plan{};
+  }
+};
+
+// Looks for a better plan as long as it may.
+class Thorough final : public Policy {
+ public:
+  std::string_view name() const noexcept override { return "thorough"; }
+  Result<Plan> prepare(const Trace&, const Machine&) override {
+    while (TimeLimit::exists() && !TimeLimit::is_over()) std::this_thread::yield();
     return Plan{};
   }
 };
@@ -130,6 +141,19 @@ TEST_F(MadeBeside, ASearchEndsWhereItsPlanIsGivenUp) {
   EXPECT_FALSE(make_policy("vedette", 1)->prepare(trace, less)) << "nothing was tried";
 }
 
+TEST_F(MadeBeside, ASearchThatHasLittleTimeSaysWhetherItWasEnough) {
+  for (const int ms : {0, 20}) {
+    std::unique_ptr<StepPlan::Draft> thorough = plan_.begin(machine_, executor_);
+    thorough->policy = std::make_unique<Thorough>();
+    thorough->search_time = std::chrono::milliseconds(ms);
+    PlanInMaking making(7, std::move(thorough), by_plan_before);
+    while (!making.is_made_soon()) std::this_thread::yield();
+    const std::unique_ptr<StepPlan::Draft> made = making.take();
+    EXPECT_TRUE(made->plan);
+    EXPECT_EQ(made->cut_short, ms > 0);
+  }
+}
+
 TEST_F(MadeBeside, IsWaitedForOnce) {
   PlanInMaking making(7, draft(), without_plan);
   EXPECT_FALSE(making.is_made_soon());
@@ -180,8 +204,9 @@ TEST_F(ManyMadeBeside, AreNobodysAndNotWaitedForOnceTheyAreGivenUp) {
 TEST_F(MadeBeside, ReplacesAStepByTheSameInSections) {
   ASSERT_TRUE(plan_.prepare(machine_, executor_));
   const SectionedOp in_two{.op = 0, .sections = {{}, {}}};
-  PlanInMaking making(7, plan_.in_sections(cut_into_sections(two_ops(), std::span(&in_two, 1))), machine_, executor_,
-                      without_plan);
+  StepPlan in_sections = plan_.in_sections(cut_into_sections(two_ops(), std::span(&in_two, 1)));
+  std::unique_ptr<StepPlan::Draft> its_draft = in_sections.begin(machine_, executor_);
+  PlanInMaking making(7, std::move(in_sections), std::move(its_draft), without_plan);
   EXPECT_EQ(plan_.units().trace.ops.size(), 2u);
   EXPECT_TRUE(plan_.has_policy()) << "of its own";
   EXPECT_FALSE(measure(700'000)) << "it runs on";

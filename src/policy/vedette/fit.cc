@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/time_limit.h"
 #include "policy/canvas/op_times.h"
 #include "policy/vedette/layout.h"
 #include "policy/vedette/machines.h"
@@ -63,6 +64,7 @@ Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting&
   std::vector<Group> groups = unused_until_death(trace, uses, setting, sent.plan);
   groups.resize(std::min(groups.size(), most_tries));
   for (const Group& group : groups) {
+    if (TimeLimit::is_over()) break;
     Plan tried = sent.plan;
     for (const TensorIndex tensor : group.tensors)
       tried.moves.push_back({.issue = {group.span.begin},
@@ -73,7 +75,7 @@ Fitted evict_after_last_use(const Trace& trace, const Uses& uses, const Setting&
                              .verb = Verb::evict});
     std::stable_sort(tried.moves.begin(), tried.moves.end(),
                      [](const Move& a, const Move& b) { return a.issue < b.issue; });
-    const auto now = plan_cost.simulate(tried);
+    const auto now = plan_cost.simulate(tried, cost);
     if (!now || plan_cost.cost(*now) >= cost) continue;
     cost = plan_cost.cost(*now);
     sent = {.plan = std::move(tried), .stall = now->measured.stall, .bytes = sent.bytes + group.bytes};
@@ -141,7 +143,7 @@ class SessionFit {
     if (features_.issuing_early) fetch_early(trace_, costs_, setting_, step_ns_ / most_lead, 0, gaps);
     if (!fit_slow_tier(trace_, costs_, early_, setting_, gaps)) return false;
     Plan plan = plan_of(trace_, setting_, gaps);
-    const auto replayed = plan_cost.simulate(plan);
+    const auto replayed = plan_cost.simulate(plan, cost_);
     if (!replayed || plan_cost.cost(*replayed) >= cost_) return false;
     cost_ = plan_cost.cost(*replayed);
     stall_ = replayed->measured.stall;
@@ -169,7 +171,7 @@ class SessionFit {
     std::size_t tries = most_work_of_sweeps / trace_.ops.size();
     Knobs knobs = found_.knobs;
     for (const std::int64_t part : {512, 128, 32, 8}) {
-      if (tries-- == 0) return;
+      if (tries-- == 0 || TimeLimit::is_over()) return;
       knobs.clean_after_last_use_ns = step_ns_ / part;
       if (consider(sweep(trace_, uses_, costs_, setting_, knobs), plan_cost)) found_.knobs = knobs;
     }
@@ -182,7 +184,7 @@ class SessionFit {
     std::size_t tries = most_work / trace_.ops.size();
     for (bool better = true; better;) {
       better = false;
-      for (std::size_t s = 0; s < found_.stays.size() && tries > 0; ++s, --tries) {
+      for (std::size_t s = 0; s < found_.stays.size() && tries > 0 && !TimeLimit::is_over(); ++s, --tries) {
         std::vector<Stay> others = found_.stays;
         others.erase(others.begin() + static_cast<std::ptrdiff_t>(s));
         better = consider(std::move(others), plan_cost) || better;

@@ -112,11 +112,13 @@ class Vedette final : public Policy {
   std::uint32_t refreshes_ = 0;
   Nanoseconds planned_for_;  // sum of the op times
   std::size_t ops_ = 0, tensors_ = 0;
+  bool cut_short_ = false;  // the last search, by a limit of time: its plan is no trial beside later ones
   Machine machine_;
 };
 
 void Vedette::start_anew_for_another_program(const Trace& trace, const Machine& machine) {
-  if (ops_ == trace.ops.size() && tensors_ == trace.tensors.size() && machine_ == machine) return;
+  const bool goes_on = !std::exchange(cut_short_, false);
+  if (goes_on && ops_ == trace.ops.size() && tensors_ == trace.tensors.size() && machine_ == machine) return;
   trials_.clear();
   settled_.reset();
   without_.reset();
@@ -160,18 +162,27 @@ std::vector<Vedette::Trial> Vedette::recomputing(const Trace& trace, const Machi
 // Recomputing has to be better when rehearsed, in a session by a hundredth of the step.
 Result<Vedette::Trial> Vedette::of_two_tiers(const Trace& trace, const Machine& assumed, const Setting& setting) {
   if (trials_.empty()) without_.reset();
-  auto plain = moving(trace, assumed, setting);
   // Else knobs are enough, but on one bus, where the search is for tensors that stay near. A session's step has no time
   // for that.
   const bool searched = assumed.can_recompute ? features_.recomputing : setting.shared && !assumed.habits.early_fetches;
+  // Within a limit of time recomputations come first: a step of few bytes away gains little by either, and one of many
+  // gains most by them.
+  const bool in_a_hurry = searched && TimeLimit::exists();
+  std::vector<Trial> tried;
+  if (in_a_hurry) {
+    const TimeLimit most = TimeLimit::part_of_rest(75);
+    tried = recomputing(trace, assumed, setting);
+  }
+  auto plain = moving(trace, assumed, setting);
   if (!searched) return plain;
+  if (!in_a_hurry) tried = recomputing(trace, assumed, setting);
   const planning::Rehearsal rehearsal(trace, assumed);
   const auto cost_of_plain = plain ? rehearsal.of(plain->plan) : std::nullopt;
   const std::int64_t margin = assumed.habits.early_fetches ? planning::time_of_ops(trace).value / 100 : 0;
   std::optional<Trial> best;
   std::optional<std::int64_t> least;
   if (cost_of_plain) least = cost_of_plain->cost.value - margin;
-  for (Trial& each : recomputing(trace, assumed, setting)) {
+  for (Trial& each : tried) {
     const auto cost = rehearsal.of(each.plan);
     if (!cost || (least && cost->cost.value >= *least)) continue;
     least = cost->cost.value;
@@ -258,6 +269,7 @@ Result<Plan> Vedette::prepare(const Trace& trace, const Machine& machine) {
   }
   if (machine.habits.plans_in_turns)
     made->plan = planning::leave_after_the_seam(trace, uses, assumed, std::move(made->plan));
+  cut_short_ = TimeLimit::is_over();
   trials_.push_back(*std::move(made));
   return trials_.back().plan;
 }
