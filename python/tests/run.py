@@ -7,6 +7,7 @@ Where torch's CUDA libraries are not installed, stand-ins take their places (scr
 import os
 import pathlib
 import sys
+import time
 import unittest
 
 here = pathlib.Path(__file__).resolve().parent
@@ -14,6 +15,18 @@ sys.path.insert(0, str(here.parents[1] / "scripts"))
 import export_torchscript  # noqa: E402  the libraries that stand in for CUDA's
 
 skipped_status = 77
+
+
+class Timed(unittest.TextTestResult):
+    """Says of each test how long it took."""
+
+    def startTest(self, test):
+        self.began = time.monotonic()
+        super().startTest(test)
+
+    def stopTest(self, test):
+        self.stream.writeln(f"    {time.monotonic() - self.began:.1f} s: {test.id()}")
+        super().stopTest(test)
 
 
 def main():
@@ -29,7 +42,7 @@ def main():
     sys.modules["__main__"].__spec__ = None  # spawned workers do not run this file
     loader = unittest.defaultTestLoader
     tests = loader.loadTestsFromNames(names, module) if names else loader.loadTestsFromModule(module)
-    result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
+    result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2, resultclass=Timed).run(tests)
     if not result.wasSuccessful():
         sys.exit(1)
     if result.testsRun == 0 or len(result.skipped) == result.testsRun:
