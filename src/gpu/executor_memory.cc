@@ -169,7 +169,10 @@ Result<void> GpuExecutor::copy_to(const void* name, DeviceAddress to) {
   const cuda::Current current(*device_);
   const std::lock_guard lock(mutex_);
   const BlockIndex* const block = names_.block(name);
-  VEDETTE_ASSERT(block != nullptr && !places_->is_dropped(*block));
+  VEDETTE_ASSERT(block != nullptr);
+  if (places_->is_dropped(*block))
+    return Error{.cause = Cause::out_of_memory,
+                 .message = "a dropped tensor does not fit into the budget beside what is held"};
   return places_->copy_to(*block, to, stream());
 }
 

@@ -14,6 +14,7 @@ constexpr unsigned char other_bytes = 0xa5;  // unwritten bytes show
 }  // namespace
 
 void GpuExecutor::come(const Part& part) {
+  const cuda::CurrentAmongSeveral current(*device_);
   const std::lock_guard lock(mutex_);
   prepare(part);
 }

@@ -420,6 +420,29 @@ TEST_F(Surroundings, AModelAndItsOptimizersStateMayBeLargerThanTheBudgetThatWatc
   }
 }
 
+// 4 MiB, in 2 MiB: the op has memory beside the budget, and the guard's end loses nothing.
+TEST_F(Surroundings, ATensorThatIsLargerThanTheBudgetIsUsedBesideItAndIsThereAfterTheGuard) {
+  const at::NoGradGuard no_grad;
+  torch::nn::Linear used(torch::nn::LinearOptions(1024, 1024).bias(false)), away(used->options);
+  for (torch::nn::Linear* each : {&used, &away}) {
+    (*each)->to(device);
+    (*each)->weight.fill_(3);
+  }
+  Guard& guard = open();
+  guard.watch(*used);
+  guard.watch(*away);
+  EXPECT_TRUE(is_away(used->weight));
+  for (int i = 0; i < 2; ++i) {
+    const auto step = guard.step();
+    used->weight.mul_(2);
+  }
+  guard_.reset();
+  EXPECT_EQ(used->weight.min().item<float>(), 12);
+  EXPECT_EQ(used->weight.max().item<float>(), 12);
+  ASSERT_FALSE(is_away(away->weight));
+  EXPECT_EQ(away->weight.sum().item<float>(), 3 * 1024 * 1024);
+}
+
 // --- threads that do not train ---------------------------------------------------------------------------------------
 
 // libtorch runs the backward passes of all threads on one thread of the device.

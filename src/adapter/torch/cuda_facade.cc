@@ -338,9 +338,18 @@ bool wait_for_device() {
   return true;
 }
 
+// Allocators other than libtorch's own, as cudaMallocAsync's, have no segments and answer with an error.
+std::vector<c10::CachingDeviceAllocator::SegmentInfo> segments_of(Pool pool) {
+  try {
+    return native->snapshot(pool, false).segments;
+  } catch (const c10::Error&) {
+    return {};
+  }
+}
+
 std::uint64_t bytes_of_pool(Pool pool) {
   std::uint64_t bytes = 0;
-  for (const auto& segment : native->snapshot(pool, false).segments) bytes += segment.total_size;
+  for (const auto& segment : segments_of(pool)) bytes += segment.total_size;
   return bytes;
 }
 
@@ -351,10 +360,16 @@ CudaPart::Reserved reserved(int device) {
     for (const auto& [stream, entry] : workspaces.map) sum += bytes_in(entry, bytes);
     return sum;
   };
-  constexpr auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const auto stats = native->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+  const auto all_of = [](c10::DeviceIndex number) -> std::uint64_t {
+    constexpr auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    try {
+      return static_cast<std::uint64_t>(native->getDeviceStats(number).reserved_bytes[all].current);
+    } catch (const c10::Error&) {  // an allocator of the program's own counts nothing
+      return 0;
+    }
+  };
   return {
-      .all = static_cast<std::uint64_t>(stats.reserved_bytes[all].current),
+      .all = all_of(static_cast<c10::DeviceIndex>(device)),
       .pools = Pools::instance().bytes(),
       .workspaces = of_map(at::cuda::cublas_handle_stream_to_workspace(), cublas_workspace_bytes()) +
                     of_map(at::cuda::cublaslt_handle_stream_to_workspace(), at::cuda::getCUDABlasLtWorkspaceSize()) +
@@ -363,7 +378,7 @@ CudaPart::Reserved reserved(int device) {
 
 bool has_graphs() {
   const c10::DeviceIndex device = c10::cuda::current_device();
-  const auto segments = native->snapshot(Pool{0, 0}, false).segments;
+  const auto segments = segments_of({0, 0});
   return std::any_of(segments.begin(), segments.end(), [&](const auto& segment) {
     const Pool pool = segment.owner_private_pool_id;
     return pool != Pool{0, 0} && segment.device == device && native->getPoolUseCount(device, pool) > 0;

@@ -416,13 +416,12 @@ void GpuStorages::bring_all_home(Session& ending, const std::function<void(std::
   settle();
 }
 
+// A dropped tensor is recomputed, which needs a place. Any other is copied from wherever it lies: it may be larger than
+// the budget.
 void move_home(Session& session, c10::StorageImpl& storage, c10::DataPtr home) {
   {
-    const void* const name = GpuStorages::name_of(storage);
-    const ResidentScope resident = session.resident(name);
+    const ResidentScope resident = session.resident(GpuStorages::name_of(storage));
     GpuStorages::opened()->settle();
-    TORCH_CHECK_WITH(OutOfMemoryError, storage.data_ptr().get() != nullptr, "a tensor of ", storage.nbytes(),
-                     " bytes does not fit into the budget beside what is held");
     copy_home(*session.gpu(), storage, home);
   }
   storage.set_data_ptr_noswap(std::move(home));
