@@ -34,11 +34,11 @@ void PlanMaking::make_plan(Bucket& bucket) {
 }
 
 // A search for recomputations takes up to tens of seconds where a step has many ops. Its first plan has a part of one;
-// the whole search follows beside the program.
+// the whole search follows beside the program. Published policies have one plan, whatever time it takes.
 std::unique_ptr<StepPlan::Draft> PlanMaking::draft_of(StepPlan& plan, Search search) {
   constexpr std::chrono::milliseconds first_search{700};
   auto draft = plan.begin(machine_, *executor_);
-  if (search == Search::first && machine_.can_recompute && !executor_->traits().replays)
+  if (search == Search::first && machine_.can_recompute && options_.policy == "vedette" && !executor_->traits().replays)
     draft->search_time = first_search;
   return draft;
 }
